@@ -1,0 +1,1 @@
+"""GUEST: exactly what is copied into the guest. Imports nothing of labkit."""

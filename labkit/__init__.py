@@ -1,0 +1,1 @@
+"""HOST: the command line, the gateway and the analysis."""
