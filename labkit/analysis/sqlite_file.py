@@ -1,0 +1,130 @@
+"""HOST: opens a run's SQLite file for reading. Owns that the copy on disk is never touched.
+
+The file comes from a guest whose root may be hostile: nothing in it is trusted, every failure
+is a LabError, and no view, trigger or virtual table of its own is ever run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from labkit.errors import EVIDENCE, NOT_READY, LabError
+
+MAGIC = b"SQLite format 3\0"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """A read-only connection to `path`.
+
+    Without a -wal file it is opened immutable, so that SQLite leaves no -shm beside it. With one
+    (a copy somebody took by hand) both files are read from a temporary folder.
+    Raises LabError when the file is missing (NOT_READY) or no database (EVIDENCE); an
+    sqlite3.DatabaseError met while reading becomes a LabError (EVIDENCE) as well.
+    """
+    _check_header(path)
+    with tempfile.TemporaryDirectory(prefix="lab-sqlite-") as scratch:
+        try:
+            with closing(_connect(path, Path(scratch))) as connection:
+                yield connection
+        except sqlite3.Error as error:
+            raise _damaged(path, str(error)) from error
+
+
+@contextmanager
+def deadline(connection, seconds: float) -> Iterator[threading.Event]:
+    """Interrupts `connection` (sqlite3 or DuckDB) after `seconds`; the event says that it did."""
+    fired = threading.Event()
+
+    def stop() -> None:
+        fired.set()
+        connection.interrupt()
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield fired
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def quoted(identifier: str) -> str:
+    """A table or column name as SQL, whatever characters it has."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+def tables(connection: sqlite3.Connection) -> list[str]:
+    """Names of the ordinary tables. Virtual tables would run code of the file's choosing: left out."""
+    rows = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
+        "AND typeof(name) = 'text' AND rootpage > 0 AND sql NOT LIKE 'create virtual%' ORDER BY rowid"
+    )
+    return [name for (name,) in rows]
+
+
+def integrity(path: Path, seconds: float = 60.0) -> dict:
+    """What can be said about a database file without changing it.
+
+    Returns {"integrity": "ok" | what is wrong, "tables": {name: rows}}. Never raises for a bad file.
+    """
+    try:
+        with opened(path) as connection, deadline(connection, seconds) as late:
+            try:
+                return {"integrity": _check(connection), "tables": _counts(connection)}
+            except sqlite3.OperationalError as error:
+                if not late.is_set():
+                    raise
+                raise LabError(f"not finished within {seconds:g} s") from error
+    except LabError as error:
+        return {"integrity": error.message, "tables": {}}
+
+
+def _check(connection: sqlite3.Connection) -> str:
+    found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
+    return "; ".join(found)[:2000]
+
+
+def _counts(connection: sqlite3.Connection) -> dict[str, int]:
+    return {
+        name: connection.execute(f"SELECT COUNT(*) FROM {quoted(name)}").fetchone()[0]
+        for name in tables(connection)
+    }
+
+
+def _check_header(path: Path) -> None:
+    if path.is_symlink() or not path.is_file():
+        raise LabError(f"there is no database at {path}", "`lab runs` lists the collected runs", NOT_READY)
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise _damaged(path, "it does not begin as an SQLite file")
+
+
+def _connect(path: Path, scratch: Path) -> sqlite3.Connection:
+    wal = path.with_name(path.name + "-wal")
+    immutable = not wal.exists()
+    if not immutable:
+        shutil.copyfile(wal, scratch / wal.name)
+        path = Path(shutil.copyfile(path, scratch / path.name))
+    uri = path.resolve().as_uri() + ("?mode=ro&immutable=1" if immutable else "?mode=rw")
+    connection = sqlite3.connect(uri, uri=True, timeout=5.0)
+    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    return connection
+
+
+def _damaged(path: Path, why: str) -> LabError:
+    return LabError(
+        f"{path} is damaged: {why}",
+        "mirror.db beside it is the second copy; `lab verify` says what else of the run does not hold",
+        EVIDENCE,
+    )

@@ -1,0 +1,141 @@
+"""HOST: answers in the terminal. Owns tables, JSON, CSV and bars.
+
+What the agents wrote cannot act on the terminal: every character that could is spelled out.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from labkit.analysis import load, questions
+from labkit.analysis.thin import thinned
+
+MAX_CELL = 2000
+BAR_WIDTH = 24
+_BAR_COLUMNS = {"events", "cost_cumulative_usd", "n", "calls", "files", "prompt"}
+
+# C0 without tab and newline, DEL, C1, and the characters that hide text or turn its direction.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+    "|[\ud800-\udfff]"
+)
+
+
+def harmless(text: str) -> str:
+    """The text with every control, hiding or direction-turning character written out (`\\x1b`)."""
+    return _UNSAFE.sub(_spelled, text)
+
+
+def show(result: load.Result, console: Console, title: str = "") -> None:
+    """A result as a table, with a bar where the last column is a count."""
+    table = Table(title=Text(harmless(title)) if title else None, title_justify="left")
+    bars = _bars(result)
+    for index, name in enumerate(result.columns):
+        right = any(_is_number(row[index]) for row in result.rows)
+        table.add_column(Text(harmless(name)), justify="right" if right else "left", overflow="fold")
+    if bars:
+        table.add_column("")
+    for row, bar in zip(result.rows, bars or [None] * len(result.rows), strict=True):
+        cells = [Text(_cell(value)) for value in row]
+        table.add_row(*cells, *([Text(bar, style="cyan")] if bar is not None else []))
+    console.print(table)
+    if not result.rows:
+        console.print("(no rows)")
+
+
+def write_json(result: load.Result, out: TextIO) -> None:
+    """An array of objects, one a row. Lossless: characters a terminal acts on are JSON escapes."""
+    objects = [dict(zip(result.columns, map(_plain, row), strict=True)) for row in result.rows]
+    text = json.dumps(objects, ensure_ascii=False, indent=1, allow_nan=False, default=str)
+    out.write(_UNSAFE.sub(lambda match: _json_escape(match[0]), text) + "\n")
+
+
+def write_csv(result: load.Result, out: TextIO) -> None:
+    """Comma-separated, with a header; NULL is empty, control characters are spelled out."""
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([harmless(name) for name in result.columns])
+    for row in result.rows:
+        writer.writerow([harmless(v) if isinstance(v, str) else v for v in map(_plain, row)])
+
+
+def show_answers(run_dir: Path, console: Console) -> None:
+    """The reference run's seven questions, answered one after the other; long answers thinned."""
+    with load.opened(run_dir) as run:
+        for number, name in enumerate(questions.SEVEN, 1):
+            question = questions.load(name)
+            console.print()
+            console.print(Text(f"{number}. {question.sentence}", style="bold"))
+            show(thinned(name, run.query(name)), console)
+            console.print(Text(f"   all of it: lab query {name}", style="dim"))
+        for note in run.notes:
+            console.print(Text(harmless(f"note: {note}"), style="yellow"))
+
+
+def _bars(result: load.Result) -> list[str] | None:
+    """A bar a row for the first column that counts something; None where there is none."""
+    index = next((i for i, name in enumerate(result.columns) if name in _BAR_COLUMNS), None)
+    if index is None or len(result.rows) < 2:
+        return None
+    values = [row[index] if _is_number(row[index]) else 0 for row in result.rows]
+    top = max(values, default=0)
+    return [_bar(value, top) for value in values]
+
+
+def _bar(value: float, top: float) -> str:
+    if not top > 0 or not value > 0:
+        return ""
+    return "█" * max(1, round(BAR_WIDTH * value / top)) if value / top >= 1 / (2 * BAR_WIDTH) else "▏"
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value.is_integer() else f"{value:,.6g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    text = harmless(str(_plain(value)).replace("\t", "    "))
+    return text if len(text) <= MAX_CELL else f"{text[:MAX_CELL]}… ({len(text):,} characters)"
+
+
+def _plain(value: object) -> object:
+    """A value as JSON knows it: blobs as text, decimals as numbers, infinities as None."""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", "replace")
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, Sequence):
+        return [_plain(inner) for inner in value]
+    return _number(value)
+
+
+def _number(value: object) -> object:
+    try:
+        number = float(value)  # Decimal, numpy
+    except (TypeError, ValueError):
+        return str(value)  # dates, intervals, UUIDs
+    return number if abs(number) < float("inf") else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+
+
+def _spelled(match: re.Match) -> str:
+    return match[0].encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
