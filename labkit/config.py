@@ -1,0 +1,125 @@
+"""HOST: what a person tuned: reads inventory/group_vars/all and names the lab's folders."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from labkit.errors import USAGE, LabError
+
+REPO = Path(__file__).resolve().parent.parent
+SHIPPED_INVENTORY = REPO / "inventory"
+GUEST_FILE = "group_vars/all/guest.yml"
+RUN_FILE = "group_vars/all/run.yml"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """One lab: its inventory and the folders that follow from it.
+
+    guest: the variables of guest.yml. run: those of run.yml.
+    """
+
+    inventory: Path
+    guest: dict[str, Any] = field(repr=False)
+    run: dict[str, Any] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.guest["lab_name"]
+
+    @property
+    def state_dir(self) -> Path:
+        return Path(self.guest["lab_state_dir"])
+
+    @property
+    def dir(self) -> Path:
+        """Everything of this lab: disks, set, keys, gateway."""
+        return self.state_dir / self.name
+
+    @property
+    def images_dir(self) -> Path:
+        """Bootstrapped images, shared by all labs of this host, one folder a content address."""
+        return self.state_dir / "images"
+
+    @property
+    def disks_dir(self) -> Path:
+        return self.dir / "disks"
+
+    @property
+    def set_dir(self) -> Path:
+        return self.dir / "set"
+
+    @property
+    def keys_dir(self) -> Path:
+        return self.dir / "keys"
+
+    @property
+    def gateway_dir(self) -> Path:
+        return self.dir / "gateway"
+
+    @property
+    def address(self) -> str:
+        return self.guest["lab_guest_address"]
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        return {**self.guest, **self.run}
+
+
+def runs_dir() -> Path:
+    """Where collected runs go: the caller's own folder (LAB_RUNS overrides)."""
+    return Path(os.environ.get("LAB_RUNS", REPO / "runs"))
+
+
+def load(inventory: Path | None = None) -> Lab:
+    """Read an inventory folder; unset variables keep the shipped value.
+
+    Raises LabError (usage) when a file can't be read, or a variable is unknown or mistyped.
+    """
+    folder = Path(inventory or os.environ.get("LAB_INVENTORY") or SHIPPED_INVENTORY).resolve()
+    if not (folder / GUEST_FILE).is_file():
+        raise LabError(
+            f"no inventory at {folder}: {GUEST_FILE} is missing there",
+            "copy the project's inventory/ folder and change what you need",
+            USAGE,
+        )
+    return Lab(folder, _variables(folder, GUEST_FILE), _variables(folder, RUN_FILE))
+
+
+def _variables(folder: Path, file: str) -> dict[str, Any]:
+    shipped = _read(SHIPPED_INVENTORY / file)
+    given = _read(folder / file)
+    for name, value in given.items():
+        _check(folder / file, name, value, shipped)
+    return {**shipped, **given}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text()) or {}
+    except (OSError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise LabError(f"can't read {path}: {reason}", "mend the file; nothing was changed", USAGE) from error
+    if not isinstance(values, dict):
+        raise LabError(f"{path} holds no variables", "it wants `name: value` lines", USAGE)
+    return values
+
+
+def _check(path: Path, name: str, value: Any, shipped: dict[str, Any]) -> None:
+    if name not in shipped:
+        near = difflib.get_close_matches(name, shipped, n=1)
+        hint = f"did you mean {near[0]}?" if near else "the shipped inventory/ lists every variable"
+        raise LabError(f"unknown variable {name} in {path}", hint, USAGE)
+    wanted = type(shipped[name])
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return
+    if not isinstance(value, wanted) or isinstance(value, bool) is not (wanted is bool):
+        raise LabError(
+            f"{name} in {path} must be of type {wanted.__name__}, not {value!r}", "mend the file; nothing was changed", USAGE
+        )

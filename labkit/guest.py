@@ -1,0 +1,320 @@
+"""HOST: the only file that imports libvirt. One domain, its network, its guest agent."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import UNREACHABLE, LabError
+
+URI = "qemu:///system"
+# What QEMU and libvirt fill in anew at each start; everything else belongs to the definition.
+VOLATILE_TAGS = {"alias", "seclabel", "backingStore"}
+VOLATILE_ATTRIBUTES = {"id", "index", "tty", "pid", "fds"}
+
+
+def _libvirt() -> Any:
+    try:
+        import libvirt
+    except ImportError as error:
+        raise LabError("the libvirt binding is not installed", "`./lab doctor` installs what is missing") from error
+    libvirt.registerErrorHandler(lambda _context, _error: None, None)
+    return libvirt
+
+
+class Hypervisor:
+    """A connection to libvirt; a context manager.
+
+    Raises LabError (not ready) when libvirt does not answer.
+    """
+
+    def __init__(self, uri: str = URI) -> None:
+        self.lib = _libvirt()
+        try:
+            self.connection = self.lib.open(uri)
+        except self.lib.libvirtError as error:
+            raise LabError(
+                f"libvirt does not answer at {uri}: {error}", "`lab doctor` says how to start it"
+            ) from error
+
+    def __enter__(self) -> Hypervisor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def domain(self, name: str) -> Any | None:
+        """The domain of that name, or None."""
+        try:
+            return self.connection.lookupByName(name)
+        except self.lib.libvirtError as error:
+            if error.get_error_code() == self.lib.VIR_ERR_NO_DOMAIN:
+                return None
+            raise self._failed(f"looking up the domain {name}", error) from error
+
+    def network(self, name: str) -> Any | None:
+        """The network of that name, or None."""
+        try:
+            return self.connection.networkLookupByName(name)
+        except self.lib.libvirtError as error:
+            if error.get_error_code() == self.lib.VIR_ERR_NO_NETWORK:
+                return None
+            raise self._failed(f"looking up the network {name}", error) from error
+
+    def versions(self) -> dict[str, str]:
+        """libvirt, QEMU and host processor: what a RAM image depends on."""
+        caps = ET.fromstring(self.connection.getCapabilities())
+        return {
+            "libvirt": _dotted(self.connection.getLibVersion()),
+            "qemu": _dotted(self.connection.getVersion()),
+            "processor": caps.findtext("./host/cpu/model") or caps.findtext("./host/cpu/arch") or "unknown",
+        }
+
+    def ensure_network(self, name: str, xml: str) -> bool:
+        """Define and start the lab's network. Returns True when something changed."""
+        network = self.network(name)
+        changed = False
+        with self._saying(f"setting up the network {name}"):
+            if network is None:
+                network = self.connection.networkDefineXML(xml)
+                changed = True
+            if not network.isActive():
+                network.create()
+                changed = True
+        return changed
+
+    def ensure_domain(self, name: str, xml: str) -> bool:
+        """Define the domain, replacing an older definition of ours. Returns True when it changed."""
+        with self._saying(f"defining the domain {name}"):
+            before = self.domain(name)
+            old = definition(before) if before else ""
+            domain = self.connection.defineXML(xml)
+            return definition(domain) != old
+
+    def state(self, name: str) -> str:
+        """One of: absent, off, running, paused, crashed."""
+        domain = self.domain(name)
+        if domain is None:
+            return "absent"
+        lib = self.lib
+        words = {
+            lib.VIR_DOMAIN_RUNNING: "running",
+            lib.VIR_DOMAIN_BLOCKED: "running",
+            lib.VIR_DOMAIN_PAUSED: "paused",
+            lib.VIR_DOMAIN_PMSUSPENDED: "paused",
+            lib.VIR_DOMAIN_CRASHED: "crashed",
+        }
+        return words.get(domain.state()[0], "off")
+
+    def start(self, name: str) -> None:
+        """Cold boot. Does nothing when the domain runs already."""
+        domain = self._known(name)
+        with self._saying(f"starting the guest {name}"):
+            if not domain.isActive():
+                domain.create()
+
+    def stop(self, name: str) -> bool:
+        """Switch the guest off at once. Returns True when it was on."""
+        domain = self.domain(name)
+        if domain is None or not domain.isActive():
+            return False
+        with self._saying(f"stopping the guest {name}"):
+            domain.destroy()
+        return True
+
+    def save(self, name: str, path: Path) -> None:
+        """Write the RAM image to `path`; the guest is off afterwards."""
+        domain = self._known(name)
+        with self._saying(f"saving the memory of {name}"):
+            domain.saveFlags(str(path), None, 0)
+
+    def saved_xml(self, path: Path) -> str:
+        """The domain XML inside a RAM image."""
+        with self._saying(f"reading the RAM image {path}"):
+            return self.connection.saveImageGetXMLDesc(str(path), self.lib.VIR_DOMAIN_SAVE_IMAGE_XML_SECURE)
+
+    def restore(self, path: Path, xml: str) -> None:
+        """Resume from the RAM image, with `xml` in place of the one inside it."""
+        with self._saying(f"resuming from {path}"):
+            self.connection.restoreFlags(str(path), xml, self.lib.VIR_DOMAIN_SAVE_RUNNING)
+
+    def live_form(self, name: str) -> str:
+        """The running domain's XML without what changes at each start (see `stable_form`)."""
+        return stable_form(self._known(name).XMLDesc(self.lib.VIR_DOMAIN_XML_SECURE))
+
+    def shut_down(self, name: str, seconds: float = 120) -> None:
+        """Shut down in order (so that the disks are whole); LabError when that takes longer than `seconds`."""
+        deadline = time.monotonic() + seconds
+        with self._saying(f"shutting down the guest {name}"):
+            self._known(name).shutdownFlags(self.lib.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
+            while self._known(name).isActive():
+                if time.monotonic() > deadline:
+                    raise LabError(
+                        f"the guest '{name}' did not shut down within {seconds:.0f} s",
+                        "`lab up` starts over; the console log is in the lab's folder",
+                        UNREACHABLE,
+                    )
+                time.sleep(0.2)
+
+    def leases(self, network: str) -> dict[str, str]:
+        """MAC to address, as the network's own DHCP server gave them out."""
+        found = self.network(network)
+        if found is None or not found.isActive():
+            return {}
+        return {lease["mac"]: lease["ipaddr"] for lease in found.DHCPLeases()}
+
+    def run_in_guest(self, name: str, argv: list[str], stdin: bytes = b"", seconds: float = 60) -> str:
+        """Run a program through the guest agent, as root; returns its output.
+
+        For the moments in which SSH must not be used yet. Raises LabError (unreachable) when the
+        agent does not answer within `seconds`, or the program fails.
+        """
+        deadline = time.monotonic() + seconds
+        reply = self._agent(
+            name,
+            "guest-exec",
+            {
+                "path": argv[0],
+                "arg": argv[1:],
+                "input-data": base64.b64encode(stdin).decode(),
+                "capture-output": True,
+            },
+            deadline,
+        )
+        while True:
+            status = self._agent(name, "guest-exec-status", {"pid": reply["pid"]}, deadline)
+            if status["exited"]:
+                break
+            time.sleep(0.05)
+        output = base64.b64decode(status.get("out-data", "")).decode(errors="replace")
+        if status.get("exitcode", 1) != 0:
+            complaint = base64.b64decode(status.get("err-data", "")).decode(errors="replace").strip()
+            raise LabError(
+                f"{argv[0]} failed in the guest {name}: {complaint or output.strip()}",
+                "`lab ssh` looks inside; `lab revert` starts again from the snapshot",
+                UNREACHABLE,
+            )
+        return output
+
+    def _agent(self, name: str, command: str, arguments: dict[str, Any], deadline: float) -> Any:
+        import libvirt_qemu
+
+        request = json.dumps({"execute": command, "arguments": arguments})
+        while True:
+            try:
+                reply = libvirt_qemu.qemuAgentCommand(self._known(name), request, 10, 0)
+                return json.loads(reply)["return"]
+            except self.lib.libvirtError as error:
+                if time.monotonic() > deadline:
+                    raise LabError(
+                        f"the agent of the guest {name} does not answer: {error}",
+                        "`lab status` shows the guest; its console log is in the lab's folder",
+                        UNREACHABLE,
+                    ) from error
+                time.sleep(0.1)
+
+    def remove(self, name: str) -> list[str]:
+        """Stop and undefine domain and network of that name; returns what was removed."""
+        removed = []
+        self.stop(name)
+        domain, network = self.domain(name), self.network(name)
+        with self._saying(f"removing {name}"):
+            if domain is not None:
+                domain.undefineFlags(
+                    self.lib.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+                    | self.lib.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+                    | self.lib.VIR_DOMAIN_UNDEFINE_NVRAM
+                )
+                removed.append(f"domain {name}")
+            if network is not None:
+                if network.isActive():
+                    network.destroy()
+                network.undefine()
+                removed.append(f"network {name}")
+        return removed
+
+    def _known(self, name: str) -> Any:
+        domain = self.domain(name)
+        if domain is None:
+            raise LabError(f"there is no guest named '{name}'", "`lab up` builds it")
+        return domain
+
+    @contextlib.contextmanager
+    def _saying(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except self.lib.libvirtError as error:
+            raise self._failed(doing, error) from error
+
+    @staticmethod
+    def _failed(doing: str, error: Exception) -> LabError:
+        return LabError(f"libvirt failed while {doing}: {error}", "`lab doctor` checks this machine")
+
+
+def definition(domain: Any) -> str:
+    """The persistent definition in canonical form."""
+    lib = _libvirt()
+    return ET.canonicalize(domain.XMLDesc(lib.VIR_DOMAIN_XML_INACTIVE | lib.VIR_DOMAIN_XML_SECURE))
+
+
+def stable_form(xml: str) -> str:
+    """Domain XML without process ids, aliases, labels and host-side device names, canonical.
+
+    Two starts of one definition give equal text; a changed disk, network or size does not.
+    """
+    root = ET.fromstring(xml)
+    for parent in root.iter():
+        for child in list(parent):
+            if child.tag in VOLATILE_TAGS:
+                parent.remove(child)
+        for attribute in VOLATILE_ATTRIBUTES & set(parent.attrib):
+            del parent.attrib[attribute]
+    _drop_host_side_names(root)
+    return ET.canonicalize(ET.tostring(root, encoding="unicode"), strip_text=True)
+
+
+def _drop_host_side_names(root: ET.Element) -> None:
+    for interface in root.iter("interface"):
+        for child in list(interface):
+            if child.tag in ("target", "backend"):
+                interface.remove(child)
+        source = interface.find("source")
+        if source is not None:
+            for attribute in ("portid", "bridge"):
+                source.attrib.pop(attribute, None)
+    for channel in root.iter("channel"):
+        source, target = channel.find("source"), channel.find("target")
+        if source is not None:
+            channel.remove(source)
+        if target is not None:
+            target.attrib.pop("state", None)
+
+
+def with_backing_chain(xml: str, frozen: dict[str, str]) -> str:
+    """`xml` with the backing file of each overlay named.
+
+    frozen: disk target (vda, ...) to the frozen file its overlay stands on. Without this a saved
+    XML says `<backingStore/>`, and QEMU reads the overlay as if it had nothing below it.
+    """
+    root = ET.fromstring(xml)
+    for disk in root.iter("disk"):
+        target = disk.find("target")
+        if target is None or target.get("dev") not in frozen:
+            continue
+        for old in disk.findall("backingStore"):
+            disk.remove(old)
+        chain = ET.SubElement(disk, "backingStore", type="file")
+        ET.SubElement(chain, "format", type="qcow2")
+        ET.SubElement(chain, "source", file=frozen[target.get("dev")])
+        ET.SubElement(chain, "backingStore")
+    return ET.tostring(root, encoding="unicode")
+
+
+def _dotted(number: int) -> str:
+    return f"{number // 1000000}.{number // 1000 % 1000}.{number % 1000}"

@@ -1,0 +1,296 @@
+"""HOST: the snapshot set: taking it, going back to it, and the receipt that proves it.
+
+A set is a folder of frozen disks, a RAM image, the domain XML and `manifest.json`;
+snapshots/README.md says what each file is for.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import secrets
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from labkit import disks, state
+from labkit.errors import EVIDENCE, LabError
+from labkit.guest import Hypervisor, stable_form, with_backing_chain
+from labkit.ssh import Shell
+
+RAM = "ram.save"
+MAX_CLOCK_ERROR_SECONDS = 2.0
+RESUME_PROGRAM = "/usr/local/sbin/lab-resume"
+SEED_BYTES = 64
+
+
+@dataclass
+class Receipt:
+    """What a revert did and what was checked afterwards.
+
+    checks: name to {"holds": bool, "detail": str}. seconds: name of a part to its duration.
+    """
+
+    name: str
+    at: str
+    mode: str = "resumed"
+    reason: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+    checks: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def check(self, name: str, holds: bool, detail: str) -> None:
+        self.checks[name] = {"holds": bool(holds), "detail": detail}
+
+    @property
+    def holds(self) -> bool:
+        return all(check["holds"] for check in self.checks.values())
+
+    @property
+    def broken(self) -> list[str]:
+        return [f"{name}: {check['detail']}" for name, check in self.checks.items() if not check["holds"]]
+
+    def line(self) -> str:
+        """The receipt for a person."""
+        verdict = f"all {len(self.checks)} checks hold" if self.holds else "NOT PROVEN: " + "; ".join(self.broken)
+        return f"reverted '{self.name}' in {self.seconds['total']:.1f} s ({self.mode}): {verdict}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "holds": self.holds, "broken": self.broken}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one lab's guest lives: its domain name, its folder and its fixed address."""
+
+    name: str
+    dir: Path
+    address: str
+
+    @property
+    def set_dir(self) -> Path:
+        return self.dir / "set"
+
+    @property
+    def disks_dir(self) -> Path:
+        return self.dir / "disks"
+
+    @property
+    def keys_dir(self) -> Path:
+        return self.dir / "keys"
+
+
+def manifest(place: Place) -> dict[str, Any] | None:
+    """The manifest of the lab's set, or None when there is no set."""
+    path = place.set_dir / "manifest.json"
+    if not path.is_file():
+        return None
+    import json
+
+    return json.loads(path.read_text())
+
+
+def require_verified(place: Place) -> dict[str, Any]:
+    """The manifest of a set that was verified; LabError otherwise."""
+    found = manifest(place)
+    if found is None:
+        raise LabError(
+            f"the guest '{place.name}' has no snapshot",
+            "`lab up` builds the guest and takes one; `lab status` shows what exists",
+        )
+    if not found.get("verified"):
+        raise LabError(
+            f"the snapshot of '{place.name}' was never verified: `lab up` did not finish",
+            "`lab up` builds the guest again and takes a new one",
+        )
+    return found
+
+
+def take(place: Place, fingerprint: str) -> dict[str, Any]:
+    """Freeze the running guest into a new set; returns its manifest. The guest is off afterwards.
+
+    fingerprint: hash over everything the guest was built from. An older set is replaced only when
+    the new one is complete.
+    """
+    new = place.dir / "set.new"
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(mode=0o711)
+    with Hypervisor() as hypervisor:
+        live = hypervisor.live_form(place.name)
+        hypervisor.save(place.name, new / RAM)
+        xml = hypervisor.saved_xml(new / RAM)
+        versions = hypervisor.versions()
+    frozen = {target: str(place.set_dir / file) for target, file in disks.WRITABLE.items()}
+    for file in disks.WRITABLE.values():
+        disks.flatten(place.disks_dir / file, new / file)
+    for file in disks.FIXED:
+        disks.copy(place.disks_dir / file, new / file)
+    (new / "domain.xml").write_text(with_backing_chain(xml, frozen))
+    (new / "live.xml").write_text(live)
+    for file in (*disks.WRITABLE.values(), *disks.FIXED):
+        (new / file).chmod(0o444)
+    (new / RAM).chmod(0o400)
+    found = {
+        "format": 1,
+        "name": place.name,
+        "taken_at": _now(),
+        "fingerprint": fingerprint,
+        "verified": False,
+        "versions": versions,
+        "host_key": (place.keys_dir / "ssh_host_ed25519_key.pub").read_text().split()[1],
+        "sha256": {path.name: disks.sha256(path) for path in sorted(new.iterdir())},
+    }
+    state.write_json(new / "manifest.json", found)
+    _replace_folder(new, place.set_dir)
+    return found
+
+
+def mark_verified(place: Place) -> None:
+    """Record that the set was verified on a throw-away overlay and reverted with a good receipt."""
+    found = manifest(place)
+    state.write_json(place.set_dir / "manifest.json", {**found, "verified": True, "verified_at": _now()})
+
+
+def revert(place: Place) -> Receipt:
+    """Go back to the set; the guest runs afterwards. The receipt says what was proved.
+
+    Raises LabError when there is nothing to go back to or the guest does not come up; a check
+    that does not hold is in the receipt, not an exception.
+    """
+    found = manifest(place)
+    if found is None:
+        require_verified(place)
+    receipt = Receipt(place.name, _now())
+    begin = time.monotonic()
+    with Hypervisor() as hypervisor, ThreadPoolExecutor(1) as background:
+        hypervisor.stop(place.name)
+        receipt.seconds["stop"] = time.monotonic() - begin
+        _fresh_disks(place)
+        hashing = background.submit(_frozen_hashes, place, found)
+        _start(hypervisor, place, found, receipt)
+        receipt.seconds["resume"] = time.monotonic() - begin - receipt.seconds["stop"]
+        _renew_clock_and_seed(hypervisor, place)
+        receipt.seconds["renew"] = time.monotonic() - begin - sum(receipt.seconds.values())
+        _check_inside(place, found, receipt)
+        receipt.seconds["ssh"] = time.monotonic() - begin - sum(receipt.seconds.values())
+        _check_outside(hypervisor, place, found, receipt, hashing.result())
+    receipt.seconds["total"] = time.monotonic() - begin
+    receipt.seconds = {part: round(value, 2) for part, value in receipt.seconds.items()}
+    state.write_json(place.dir / "receipt.json", receipt.as_dict())
+    return receipt
+
+
+def demand(receipt: Receipt) -> None:
+    """LabError (evidence) when something in the receipt does not hold."""
+    if not receipt.holds:
+        raise LabError(
+            f"the revert of '{receipt.name}' is not proven: {'; '.join(receipt.broken)}",
+            "do not use this guest; `lab down` and `lab up` build it anew",
+            EVIDENCE,
+        )
+
+
+def switch_off(place: Place) -> None:
+    """Turn the guest off; its overlays stay."""
+    with Hypervisor() as hypervisor:
+        hypervisor.stop(place.name)
+
+
+def _fresh_disks(place: Place) -> None:
+    place.disks_dir.mkdir(exist_ok=True)
+    for file in disks.WRITABLE.values():
+        disks.make_overlay(place.disks_dir / file, place.set_dir / file)
+    for file in disks.FIXED:
+        disks.copy(place.set_dir / file, place.disks_dir / file)
+
+
+def _start(hypervisor: Hypervisor, place: Place, found: dict[str, Any], receipt: Receipt) -> None:
+    """Resume from the RAM image, or boot cold where that can't work; the receipt says which."""
+    now = hypervisor.versions()
+    if now != found["versions"]:
+        receipt.mode, receipt.reason = "cold boot", f"taken on {found['versions']}, this host has {now}"
+    else:
+        try:
+            hypervisor.restore(place.set_dir / RAM, (place.set_dir / "domain.xml").read_text())
+            return
+        except LabError as error:
+            receipt.mode, receipt.reason = "cold boot", error.message
+            _fresh_disks(place)
+    hypervisor.stop(place.name)
+    hypervisor.start(place.name)
+
+
+def _renew_clock_and_seed(hypervisor: Hypervisor, place: Place) -> None:
+    """Step the clock, reseed the kernel's generator, restart sshd: before any key is used."""
+    hypervisor.run_in_guest(
+        place.name, [RESUME_PROGRAM, f"{time.time():.3f}"], secrets.token_bytes(SEED_BYTES), seconds=180
+    )
+
+
+def _check_inside(place: Place, found: dict[str, Any], receipt: Receipt) -> None:
+    """One command over SSH answers for clock, marker and address; then a new marker is written."""
+    old = state.read(place.dir).get("marker", "")
+    new = f"/var/tmp/lab-marker-{secrets.token_hex(8)}"
+    with Shell(place.address, place.keys_dir, seconds=60) as shell:
+        key = shell.client.get_transport().get_remote_server_key().get_base64()
+        before = time.time()
+        _, answer = shell.run(
+            f"date +%s.%N; test -n '{old}' && test -e '{old}' && echo there || echo gone;"
+            f" hostname -I; touch {new} && sync -f {new} && echo written"
+        )
+        after = time.time()
+    clock, marker, addresses, written = (answer.splitlines() + [""] * 4)[:4]
+    error = _clock_error(clock, before, after)
+    receipt.check("clock", error <= MAX_CLOCK_ERROR_SECONDS, f"{error:.2f} s off the host's")
+    receipt.check("marker", marker == "gone", f"the file written after the snapshot ({old or 'none yet'}) is {marker}")
+    receipt.check("new marker", written == "written", f"{new} for the next revert")
+    receipt.check("address", place.address in addresses.split(), f"{addresses.strip()}, leased {place.address}")
+    receipt.check("host key", key == found["host_key"], "as pinned" if key == found["host_key"] else "another key")
+    state.update(place.dir, marker=new)
+
+
+def _clock_error(answer: str, before: float, after: float) -> float:
+    """Seconds the guest's clock lies outside the moments before and after it was read."""
+    try:
+        clock = float(answer)
+    except ValueError:
+        return float("inf")
+    return max(before - clock, clock - after, 0.0)
+
+
+def _check_outside(
+    hypervisor: Hypervisor, place: Place, found: dict[str, Any], receipt: Receipt, hashes: dict[str, str]
+) -> None:
+    changed = [file for file, digest in hashes.items() if digest != found["sha256"][file]]
+    receipt.check("frozen files", not changed, f"{len(hashes)} unchanged" if not changed else f"changed: {changed}")
+    stale = [file for file in disks.WRITABLE.values() if not _stands_on(place, file)]
+    receipt.check("overlays", not stale, "new, on the frozen disks" if not stale else f"not on the frozen disks: {stale}")
+    equal = hypervisor.live_form(place.name) == (place.set_dir / "live.xml").read_text()
+    receipt.check("domain XML", equal, "equal to the snapshot's" if equal else "differs from the snapshot's")
+
+
+def _stands_on(place: Place, file: str) -> bool:
+    import json
+
+    info = json.loads(disks.qemu_img("info", "-U", "--output=json", place.disks_dir / file))
+    return info.get("backing-filename") == str(place.set_dir / file)
+
+
+def _frozen_hashes(place: Place, found: dict[str, Any]) -> dict[str, str]:
+    return {file: disks.sha256(place.set_dir / file) for file in found["sha256"]}
+
+
+def _replace_folder(new: Path, target: Path) -> None:
+    old = target.with_name(target.name + ".old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        target.rename(old)
+    new.rename(target)
+    os.sync()
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

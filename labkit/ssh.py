@@ -1,0 +1,104 @@
+"""HOST: the command line's own connections to the guest: pinned host key, the lab's own client key."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+from labkit.errors import UNREACHABLE, LabError
+
+PORT = 22
+
+
+class Shell:
+    """An SSH connection to the guest as root; a context manager.
+
+    keys: folder with id_ed25519 and known_hosts. seconds: how long to keep trying.
+    Raises LabError: unreachable when nothing answers, evidence-grade words when the host key is not ours.
+    """
+
+    def __init__(self, address: str, keys: Path, seconds: float = 30) -> None:
+        import paramiko
+
+        self._paramiko = paramiko
+        self.address = address
+        self.client = paramiko.SSHClient()
+        self.client.load_host_keys(str(keys / "known_hosts"))
+        self.client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        self._connect(keys / "id_ed25519", seconds)
+
+    def _connect(self, key: Path, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                self.client.connect(
+                    self.address,
+                    port=PORT,
+                    username="root",
+                    key_filename=str(key),
+                    sock=_open_port(self.address, deadline),
+                    look_for_keys=False,
+                    allow_agent=False,
+                    banner_timeout=20,
+                    auth_timeout=30,
+                    timeout=20,
+                )
+                return
+            except self._paramiko.BadHostKeyException as error:
+                raise LabError(
+                    f"the machine at {self.address} shows another host key than this lab's guest",
+                    "it is not the guest you made: `lab status` shows what runs, `lab revert` starts it again",
+                    UNREACHABLE,
+                ) from error
+            except (self._paramiko.SSHException, OSError, EOFError) as error:
+                if time.monotonic() > deadline:
+                    raise LabError(
+                        f"the guest at {self.address} does not answer over SSH: {error or type(error).__name__}",
+                        "`lab status` shows its state; its console log is in the lab's folder",
+                        UNREACHABLE,
+                    ) from error
+                time.sleep(0.2)
+
+    def __enter__(self) -> Shell:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+
+    def run(self, command: str, seconds: float = 60) -> tuple[int, str]:
+        """Run a command as root. Returns (exit code, standard output and error together)."""
+        channel = self.client.get_transport().open_session(timeout=seconds)
+        channel.set_combine_stderr(True)
+        channel.settimeout(seconds)
+        try:
+            channel.exec_command(command)
+            output = channel.makefile("rb").read()
+            return channel.recv_exit_status(), output.decode(errors="replace")
+        except (TimeoutError, self._paramiko.SSHException, OSError) as error:
+            raise LabError(
+                f"the guest at {self.address} did not finish a command within {seconds:.0f} s",
+                "`lab status` shows its state",
+                UNREACHABLE,
+            ) from error
+        finally:
+            channel.close()
+
+    def stream(self, command: str, seconds: float = 600) -> BinaryIO:
+        """Run a command as root and return its standard output as a binary file."""
+        channel = self.client.get_transport().open_session(timeout=seconds)
+        channel.settimeout(seconds)
+        channel.exec_command(command)
+        return channel.makefile("rb")
+
+
+def _open_port(address: str, deadline: float) -> socket.socket:
+    """A TCP connection; tries again quickly, since a resumed guest answers within a second."""
+    while True:
+        try:
+            return socket.create_connection((address, PORT), timeout=2)
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)

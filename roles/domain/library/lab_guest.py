@@ -1,0 +1,113 @@
+#!/usr/bin/python
+"""HOST: Ansible's view of labkit.guest and labkit.disks: makes a guest's files, defines it, runs or removes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from labkit import disks, state
+from labkit.errors import LabError
+from labkit.guest import Hypervisor
+
+DOCUMENTATION = r"""
+module: lab_guest
+short_description: A libvirt domain with its own network, disks and seed
+options:
+  name: {type: str, required: true, description: Name of the domain and of the network}
+  dir: {type: path, required: true, description: The lab's folder}
+  state: {type: str, choices: [built, running, rebooted, off, absent], required: true, description: What is wanted}
+  image_folder: {type: path, description: Where the image lies (built)}
+  data_disk_gb: {type: int, description: Size of the second disk (built)}
+  seed: {type: dict, description: Files of the cloud-init seed (built)}
+  network_xml: {type: str, description: The network's definition (built)}
+  domain_xml: {type: str, description: The domain's definition (built)}
+"""
+
+OPTIONS = {
+    "name": {"type": "str", "required": True},
+    "dir": {"type": "path", "required": True},
+    "state": {"type": "str", "required": True, "choices": ["built", "running", "rebooted", "off", "absent"]},
+    "image_folder": {"type": "path"},
+    "data_disk_gb": {"type": "int"},
+    "seed": {"type": "dict", "no_log": True},
+    "network_xml": {"type": "str"},
+    "domain_xml": {"type": "str"},
+}
+NEEDED = [("state", "built", ("image_folder", "data_disk_gb", "seed", "network_xml", "domain_xml"))]
+
+
+def build(hypervisor: Hypervisor, wanted: dict) -> bool:
+    """Fresh disks on the image, the seed, the network and the domain's definition; off afterwards."""
+    name, folder = wanted["name"], Path(wanted["dir"]) / "disks"
+    image = Path(wanted["image_folder"])
+    _refuse_foreign(hypervisor, name, Path(wanted["dir"]))
+    hypervisor.stop(name)
+    folder.mkdir(mode=0o711, exist_ok=True)
+    for file in ("vmlinuz", "initrd"):
+        disks.copy(image / file, folder / file)
+    disks.make_overlay(folder / "system.qcow2", image / "disk.qcow2")
+    disks.make_empty(folder / "data.qcow2", wanted["data_disk_gb"])
+    disks.write_seed(folder / "seed.iso", wanted["seed"])
+    hypervisor.ensure_network(name, wanted["network_xml"])
+    hypervisor.ensure_domain(name, wanted["domain_xml"])
+    state.update(
+        Path(wanted["dir"]),
+        made={"domain": hypervisor.domain(name).UUIDString(), "network": hypervisor.network(name).UUIDString()},
+    )
+    return True
+
+
+def _refuse_foreign(hypervisor: Hypervisor, name: str, folder: Path) -> None:
+    """A domain or network of that name that `up` did not make is somebody else's."""
+    made = state.read(folder).get("made", {})
+    for kind, found in (("domain", hypervisor.domain(name)), ("network", hypervisor.network(name))):
+        if found is not None and found.UUIDString() != made.get(kind):
+            raise LabError(
+                f"a libvirt {kind} named '{name}' exists and is not this lab's", "choose another lab_name in guest.yml"
+            )
+
+
+def run(hypervisor: Hypervisor, wanted: dict) -> bool:
+    """Cold boot unless it runs already."""
+    if hypervisor.state(wanted["name"]) == "running":
+        return False
+    hypervisor.start(wanted["name"])
+    return True
+
+
+def reboot(hypervisor: Hypervisor, wanted: dict) -> bool:
+    """Off and on again with the same disks: what the snapshot holds has booted once as it is."""
+    hypervisor.shut_down(wanted["name"])
+    hypervisor.start(wanted["name"])
+    return True
+
+
+def switch_off(hypervisor: Hypervisor, wanted: dict) -> bool:
+    """Power off; the disks stay."""
+    return hypervisor.stop(wanted["name"])
+
+
+def remove(hypervisor: Hypervisor, wanted: dict) -> bool:
+    """Undefine what `up` recorded as ours."""
+    _refuse_foreign(hypervisor, wanted["name"], Path(wanted["dir"]))
+    return bool(hypervisor.remove(wanted["name"]))
+
+
+ACTIONS = {"built": build, "running": run, "rebooted": reboot, "off": switch_off, "absent": remove}
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=OPTIONS, required_if=NEEDED, supports_check_mode=True)
+    if module.check_mode:
+        module.exit_json(changed=module.params["state"] != "off")
+    try:
+        with Hypervisor() as hypervisor:
+            changed = ACTIONS[module.params["state"]](hypervisor, module.params)
+    except (LabError, OSError) as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=changed)
+
+
+if __name__ == "__main__":
+    main()
