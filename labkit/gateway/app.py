@@ -1,0 +1,131 @@
+"""HOST: the routes that the guest sees: checks token and size, then calls the part that owns the matter.
+
+`docs/interfaces.md` describes each answer.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from labkit.gateway import commands
+from labkit.gateway.config import GatewayConfig, token_hash
+from labkit.gateway.ledger import BadEvents, ForeignRun, Ledger
+from labkit.gateway.providers.rehearsal import pages
+from labkit.gateway.relay import Refusal, Relay
+
+MAX_BODY = 20 * 1024 * 1024
+
+log = logging.getLogger("labkit.gateway")
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Gateway:
+    """The routes of one run as methods."""
+
+    def __init__(self, run_dir: Path, config: GatewayConfig, ledger: Ledger, relay: Relay) -> None:
+        self.run_dir = run_dir
+        self.config = config
+        self.ledger = ledger
+        self.relay = relay
+
+    async def chat(self, request: Request) -> Response:
+        if self.ledger.sealed_at is not None:
+            raise Refusal(403, "run_ended", "this run is sealed")
+        if self.config.wall_over():
+            raise Refusal(403, "run_ended", "this run is past its wall limit")
+        return await self.relay.answer(await _body(request))
+
+    async def events(self, request: Request) -> Response:
+        try:
+            payload = json.loads(await _body(request))
+            return JSONResponse({"watermark": self.ledger.accept(payload)})
+        except ForeignRun as error:
+            raise Refusal(409, "foreign_run", str(error)) from None
+        except BadEvents as error:
+            raise Refusal(400, "bad_request", str(error)) from None
+        except (ValueError, RecursionError):
+            raise Refusal(400, "bad_request", "the body is not JSON") from None
+
+    async def commands(self, request: Request) -> Response:
+        after = request.query_params.get("after", "0")
+        if not (after.isascii() and after.isdigit() and len(after) < 16):
+            raise Refusal(400, "bad_request", "after must be a whole number")
+        return JSONResponse({"commands": commands.after(self.run_dir, int(after))})
+
+    async def page(self, request: Request) -> Response:
+        html = pages.read(request.path_params["name"]) if self.config.provider == "rehearsal" else None
+        return HTMLResponse(html) if html is not None else _not_found()
+
+
+def build(run_dir: Path, config: GatewayConfig, ledger: Ledger, relay: Relay) -> Starlette:
+    """The gateway of one run as an ASGI app."""
+    gateway = Gateway(run_dir, config, ledger, relay)
+
+    def guarded(handler: Handler) -> Handler:
+        return _with_token(config.token_sha256, handler)
+
+    return Starlette(
+        routes=[
+            Route("/healthz", _healthz),
+            Route("/v1/chat/completions", guarded(gateway.chat), methods=["POST"]),
+            Route("/v1/events", guarded(gateway.events), methods=["POST"]),
+            Route("/v1/commands", guarded(gateway.commands)),
+            Route("/rehearsal/pages/{name}.html", gateway.page),
+        ],
+        exception_handlers={Refusal: _refused, OSError: _disk, ClientDisconnect: _gone},
+    )
+
+
+def _with_token(token_sha256: str, handler: Handler) -> Handler:
+    async def checked(request: Request) -> Response:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        # Hashes are compared, in constant time: neither the token nor how much of it is right leaks.
+        if not hmac.compare_digest(token_hash(token), token_sha256) or scheme.lower() != "bearer":
+            raise Refusal(401, "bad_token", "the run token is missing or wrong")
+        return await handler(request)
+
+    return checked
+
+
+async def _body(request: Request) -> bytes:
+    """The body, read no further than the limit: the length header may lie."""
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > MAX_BODY:
+            raise Refusal(413, "bad_request", f"the body is larger than {MAX_BODY} bytes")
+    return bytes(data)
+
+
+async def _healthz(request: Request) -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+async def _refused(request: Request, refusal: Exception) -> Response:
+    assert isinstance(refusal, Refusal)
+    log.info("%s %s refused: %s", request.url.path, refusal.code, refusal)
+    return refusal.response()
+
+
+async def _disk(request: Request, error: Exception) -> Response:
+    log.error("%s: the gateway's folder cannot be written: %s", request.url.path, error)
+    return Refusal(507, "gateway_disk", "the gateway cannot write its record").response()
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    return Response(status_code=400)  # the guest hung up: nobody reads this
+
+
+def _not_found() -> Response:
+    return JSONResponse(
+        {"error": {"message": "no such page", "type": "lab_gateway", "code": "not_found"}}, 404
+    )

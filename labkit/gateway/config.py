@@ -1,0 +1,100 @@
+"""HOST: what a gateway is started with (`gateway.json`), and the limits that follow from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from labkit.errors import USAGE, LabError
+from labkit.gateway.files import write_private
+
+FILE_NAME = "gateway.json"
+WALL_FACTOR = 2  # the run's own wall limit is twice its minutes ...
+WALL_GRACE_SECONDS = 30 * 60  # ... and the gateway stays a little longer for the last events
+
+
+def now_utc() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def token_hash(token: str) -> str:
+    """SHA-256 of a run token, in hex: what gateway.json keeps instead of the token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class GatewayConfig:
+    """Settings of one gateway. Money in dollars, prices per million tokens, times in UTC."""
+
+    run_id: str
+    bind: str
+    port: int
+    provider: str  # a name from run_providers; `rehearsal` is served by the gateway itself
+    base_url: str
+    key_env: str
+    models: tuple[str, ...]
+    token_sha256: str
+    budget_usd: float
+    price_input_per_mtok: float
+    price_output_per_mtok: float
+    max_completion_tokens: int
+    minutes: float
+    pages_base: str = ""  # public base of this gateway as the guest sees it, for the rehearsal pages
+    started_at: str = dataclasses.field(default_factory=now_utc)
+    key_file: str = ""  # empty: ~/.config/vm-lab/<provider>.key
+    rehearsal_latency_seconds: float = 0.3
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "models", tuple(self.models))
+        problem = self._problem()
+        if problem:
+            raise LabError(f"gateway settings of run {self.run_id!r}: {problem}", "correct run.yml", USAGE)
+
+    def _problem(self) -> str:
+        if not 1 <= self.port <= 65535:
+            return f"port {self.port} is not between 1 and 65535"
+        if not self.models:
+            return "no model is allowed"
+        if len(self.token_sha256) != 64:
+            return "token_sha256 is not a SHA-256 in hex"
+        money = (self.budget_usd, self.price_input_per_mtok, self.price_output_per_mtok)
+        if not all(math.isfinite(amount) and amount >= 0 for amount in money):
+            return "budget and prices must be finite and not negative"
+        if self.max_completion_tokens < 1 or not 0 < self.minutes < math.inf:
+            return "minutes and max_completion_tokens must be above zero"
+        if self.provider != "rehearsal" and not self.base_url.startswith(("http://", "https://")):
+            return f"base_url {self.base_url!r} of provider {self.provider} is not an http(s) address"
+        return ""
+
+    @property
+    def started(self) -> float:
+        """Seconds since the epoch."""
+        return datetime.fromisoformat(self.started_at).timestamp()
+
+    def wall_over(self, now: float | None = None) -> bool:
+        """True when the gateway has outlived any run it could serve."""
+        limit = self.started + WALL_FACTOR * self.minutes * 60 + WALL_GRACE_SECONDS
+        return (time.time() if now is None else now) > limit
+
+    def save(self, run_dir: Path) -> Path:
+        """Write RUN_DIR/gateway.json, readable by its owner only."""
+        path = Path(run_dir) / FILE_NAME
+        write_private(path, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+        return path
+
+    @classmethod
+    def load(cls, run_dir: Path) -> GatewayConfig:
+        """Read RUN_DIR/gateway.json; LabError when it is missing, damaged or has foreign keys."""
+        path = Path(run_dir) / FILE_NAME
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise LabError(f"no gateway settings at {path}", "`lab run` writes them", USAGE) from None
+        except (ValueError, TypeError) as error:
+            raise LabError(f"{path} cannot be read: {error}", "start a new run with `lab run`") from None

@@ -1,0 +1,87 @@
+"""HOST: append-only JSON lines that survive a crash, and private files. Used by ledger and commands."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a whole file, 0600 from its first byte, replacing what was there in one move."""
+    partial = path.with_name(path.name + ".partial")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+class JsonLines:
+    """One JSON object a line. `append` returns only when the lines are on the disk.
+
+    Opening cuts off a torn last line: its append never returned, so nobody was promised it.
+    One writer at a time; readers may tail the file meanwhile (`read_lines` skips a torn end).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        mode = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
+        self._file = os.fdopen(os.open(path, mode, 0o600), "r+b", buffering=0)
+        self._end = self._sound_length()
+        self._file.truncate(self._end)
+
+    def _sound_length(self) -> int:
+        end = self._file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - 65536)
+            self._file.seek(start)
+            newline = self._file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            end = start
+        return 0
+
+    def append(self, objects: list[dict]) -> None:
+        """Add the objects in order, all or none. OSError (a full disk) leaves the file as it was."""
+        data = memoryview(b"".join(_line(item) for item in objects))
+        try:
+            self._file.seek(self._end)
+            written = 0
+            while written < len(data):
+                written += self._file.write(data[written:])
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._file.truncate(self._end)
+            raise
+        self._end += len(data)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _line(item: dict) -> bytes:
+    # ASCII escapes keep lone surrogates writable and every line break inside a string out of the file.
+    return json.dumps(item, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def read_lines(path: Path) -> Iterator[dict]:
+    """Every complete object of the file in order; nothing when it does not exist."""
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    yield from parse_line(line)
+    except FileNotFoundError:
+        return
+
+
+def parse_line(line: bytes) -> list[dict]:
+    """The object of one line as a list of one; empty when the line is damaged."""
+    try:
+        item = json.loads(line)
+    except ValueError:
+        return []
+    return [item] if isinstance(item, dict) else []

@@ -1,0 +1,73 @@
+"""HOST: finds the provider key and keeps it out of everything that is written.
+
+The key is read from the environment or from a private file, held in memory, and never goes on a command
+line. Whatever is logged passes `RedactingFormatter`, tracebacks included.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from pathlib import Path
+
+from labkit.errors import LabError
+from labkit.gateway.config import GatewayConfig
+
+REHEARSAL_KEY = "rehearsal"  # no secret: the scripted provider asks for none
+
+
+def provider_key(config: GatewayConfig) -> str:
+    """The key for the config's provider. LabError, never naming the value, when none is usable."""
+    if config.provider == "rehearsal":
+        return REHEARSAL_KEY
+    if config.key_env and (value := os.environ.get(config.key_env, "").strip()):
+        return _usable(value, f"the environment variable {config.key_env}")
+    path = key_path(config)
+    if path.is_file():
+        return _usable(_read_private(path), str(path))
+    if not config.key_env:
+        return "none"  # a server on this machine that asks for no key
+    raise LabError(
+        f"no key for provider {config.provider}: {config.key_env} is not set and {path} does not exist",
+        f"export {config.key_env}=..., or put the key into {path} and `chmod 600` it",
+    )
+
+
+def key_path(config: GatewayConfig) -> Path:
+    if config.key_file:
+        return Path(config.key_file)
+    return Path.home() / ".config" / "vm-lab" / f"{config.provider}.key"
+
+
+def _read_private(path: Path) -> str:
+    if os.name == "posix" and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise LabError(f"the key file {path} can be read by others", f"chmod 600 {path}")
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        raise LabError(f"the key file {path} cannot be read", f"check who owns {path}") from None
+
+
+def _usable(value: str, origin: str) -> str:
+    # An odd byte would make the HTTP library fail with a message that quotes the whole header.
+    if value and all("!" <= character <= "~" for character in value):
+        return value
+    raise LabError(f"the key in {origin} is empty or has spaces or control characters", "copy it again")
+
+
+def redact(data: bytes, key: str) -> bytes:
+    """`data` without the key. A provider may quote it in an error."""
+    return data if key == REHEARSAL_KEY or len(key) < 8 else data.replace(key.encode(), b"[key]")
+
+
+class RedactingFormatter(logging.Formatter):
+    """Formats a record, its traceback too, and replaces the exact key in the result."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+        self._key = key
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record).encode("utf-8", "backslashreplace")
+        return redact(text, self._key).decode("utf-8")

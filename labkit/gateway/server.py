@@ -1,0 +1,166 @@
+"""HOST: the gateway in the foreground: listens, serves, notices when it is no longer needed, and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import uvicorn
+
+from labkit.errors import LabError
+from labkit.gateway import app, keys, pidfile
+from labkit.gateway.budget import Budget
+from labkit.gateway.config import GatewayConfig
+from labkit.gateway.ledger import Ledger
+from labkit.gateway.providers import Provider, rehearsal
+from labkit.gateway.relay import Relay
+
+LINGER_SECONDS = 600.0  # after RUN_SEALED: the guest may still push or ask
+SHUTDOWN_SECONDS = 5
+
+log = logging.getLogger("labkit.gateway")
+
+
+def serve(run_dir: Path, linger_seconds: float = LINGER_SECONDS) -> None:
+    """Run the gateway of RUN_DIR until it is stopped, sealed or past its wall limit. LabError on start."""
+    config = GatewayConfig.load(run_dir)
+    key = keys.provider_key(config)
+    log_to_stderr(key)
+    check_folder(run_dir)
+    listener = listen(config.bind, config.port)
+    pidfile.write(run_dir)
+    # uvicorn raises a caught signal again after its shutdown; the files must be closed before we end.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    try:
+        asyncio.run(_serve(run_dir, config, key, listener, linger_seconds))
+    finally:
+        pidfile.remove_own(run_dir)
+
+
+async def _serve(
+    run_dir: Path, config: GatewayConfig, key: str, listener: socket.socket, linger_seconds: float
+) -> None:
+    ledger, budget = Ledger(run_dir, config.run_id), Budget(run_dir, config)
+    async with _provider(run_dir, config, key) as provider:
+        server = _server(app.build(run_dir, config, ledger, Relay(config, budget, provider)))
+        watcher = asyncio.create_task(_stop_when_over(server, config, ledger, linger_seconds))
+        log.info("run %s: on %s:%d for %s", config.run_id, config.bind, config.port, config.provider)
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            watcher.cancel()
+            budget.close()
+            ledger.close()
+
+
+@contextlib.asynccontextmanager
+async def _provider(run_dir: Path, config: GatewayConfig, key: str) -> AsyncIterator[Provider]:
+    async with contextlib.AsyncExitStack() as stack:
+        base_url = config.base_url
+        if config.provider == "rehearsal":
+            base_url = await stack.enter_async_context(_rehearsal(run_dir, config))
+        provider = Provider(base_url, key)
+        stack.push_async_callback(provider.close)
+        yield provider
+
+
+@contextlib.asynccontextmanager
+async def _rehearsal(run_dir: Path, config: GatewayConfig) -> AsyncIterator[str]:
+    """The scripted provider on a loopback port of its own; yields its base URL."""
+    listener = listen("127.0.0.1", 0)
+    server = _server(rehearsal.build(config, run_dir / "rehearsal.json"))
+    server.capture_signals = contextlib.nullcontext  # signals belong to the gateway's own server
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    finally:
+        server.should_exit = True
+        await task
+
+
+async def _stop_when_over(
+    server: uvicorn.Server, config: GatewayConfig, ledger: Ledger, linger_seconds: float
+) -> None:
+    while not server.should_exit:
+        sealed = ledger.sealed_at
+        if config.wall_over():
+            log.info("wall limit over: stopping")
+            server.should_exit = True
+        elif sealed is not None and time.monotonic() - sealed > linger_seconds:
+            log.info("run sealed %.0f s ago: stopping", linger_seconds)
+            server.should_exit = True
+        await asyncio.sleep(min(1.0, linger_seconds / 4 + 0.05))
+
+
+def _server(asgi: object) -> uvicorn.Server:
+    return uvicorn.Server(
+        uvicorn.Config(
+            asgi,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        )
+    )
+
+
+def listen(bind: str, port: int) -> socket.socket:
+    """A listening socket; LabError in words when the address is taken, foreign or not allowed."""
+    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+    # The protocol is named because asyncio sets TCP_NODELAY only then: without it a reply waits 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if os.name == "nt":  # there SO_REUSEADDR would let a second process take the port over
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        else:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((bind, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise _listen_failure(bind, port, error) from None
+    return listener
+
+
+def _listen_failure(bind: str, port: int, error: OSError) -> LabError:
+    if error.errno == errno.EADDRINUSE:
+        message = f"port {port} on {bind} is already in use"
+        return LabError(message, "end the program that holds it, or change run_gateway_port in run.yml")
+    if error.errno == errno.EADDRNOTAVAIL:
+        message = f"this machine has no address {bind} for the gateway: the lab's network is not up"
+        return LabError(message, "`lab doctor` checks the network, `lab up` makes it")
+    message = f"the gateway cannot listen on {bind}:{port}: {error.strerror}"
+    return LabError(message, "see run_gateway_port in run.yml")
+
+
+def check_folder(run_dir: Path) -> None:
+    """LabError when the run's gateway folder cannot be written."""
+    probe = Path(run_dir) / ".probe"
+    try:
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        hint = "run it as the user who owns the folder (root for /var/lib/vm-lab)"
+        raise LabError(f"the gateway cannot write into {run_dir}: {error.strerror}", hint) from None
+
+
+def log_to_stderr(key: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(keys.RedactingFormatter(key))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    sys.excepthook = lambda *details: logging.critical("the gateway failed", exc_info=details)
