@@ -121,5 +121,7 @@ def _check(path: Path, name: str, value: Any, shipped: dict[str, Any]) -> None:
         return
     if not isinstance(value, wanted) or isinstance(value, bool) is not (wanted is bool):
         raise LabError(
-            f"{name} in {path} must be of type {wanted.__name__}, not {value!r}", "mend the file; nothing was changed", USAGE
+            f"{name} in {path} must be of type {wanted.__name__}, not {value!r}",
+            "mend the file; nothing was changed",
+            USAGE,
         )

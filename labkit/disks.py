@@ -21,7 +21,11 @@ def qemu_img(*arguments: str | Path) -> str:
     """Run qemu-img; LabError (not ready) with its own words when it fails."""
     try:
         done = subprocess.run(
-            ["qemu-img", *map(str, arguments)], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+            ["qemu-img", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
     except FileNotFoundError as error:
         raise LabError("qemu-img is not installed", "`lab doctor` names the package") from error
@@ -72,9 +76,7 @@ def write_seed(path: Path, files: dict[str, str]) -> None:
     iso.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident="cidata")
     for number, (name, text) in enumerate(sorted(files.items())):
         data = text.encode()
-        iso.add_fp(
-            io.BytesIO(data), len(data), f"/FILE{number}.;1", rr_name=name, joliet_path=f"/{name}"
-        )
+        iso.add_fp(io.BytesIO(data), len(data), f"/FILE{number}.;1", rr_name=name, joliet_path=f"/{name}")
     partial = path.with_name(path.name + ".partial")
     iso.write(str(partial))
     iso.close()

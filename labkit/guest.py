@@ -16,14 +16,16 @@ from labkit.errors import UNREACHABLE, LabError
 URI = "qemu:///system"
 # What QEMU and libvirt fill in anew at each start; everything else belongs to the definition.
 VOLATILE_TAGS = {"alias", "seclabel", "backingStore"}
-VOLATILE_ATTRIBUTES = {"id", "index", "tty", "pid", "fds"}
+VOLATILE_ATTRIBUTES = {"domain": {"id"}, "source": {"index", "fds", "portid", "bridge"}, "console": {"tty"}}
 
 
 def _libvirt() -> Any:
     try:
         import libvirt
     except ImportError as error:
-        raise LabError("the libvirt binding is not installed", "`./lab doctor` installs what is missing") from error
+        raise LabError(
+            "the libvirt binding is not installed", "`./lab doctor` installs what is missing"
+        ) from error
     libvirt.registerErrorHandler(lambda _context, _error: None, None)
     return libvirt
 
@@ -89,6 +91,13 @@ class Hypervisor:
                 changed = True
         return changed
 
+    def start_network(self, name: str) -> None:
+        """Start the network where it is defined and down, as after a reboot of the host."""
+        network = self.network(name)
+        with self._saying(f"starting the network {name}"):
+            if network is not None and not network.isActive():
+                network.create()
+
     def ensure_domain(self, name: str, xml: str) -> bool:
         """Define the domain, replacing an older definition of ours. Returns True when it changed."""
         with self._saying(f"defining the domain {name}"):
@@ -149,7 +158,7 @@ class Hypervisor:
         return stable_form(self._known(name).XMLDesc(self.lib.VIR_DOMAIN_XML_SECURE))
 
     def shut_down(self, name: str, seconds: float = 120) -> None:
-        """Shut down in order (so that the disks are whole); LabError when that takes longer than `seconds`."""
+        """Shut down in order, so that the disks are whole; LabError after `seconds`."""
         deadline = time.monotonic() + seconds
         with self._saying(f"shutting down the guest {name}"):
             self._known(name).shutdownFlags(self.lib.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
@@ -273,27 +282,30 @@ def stable_form(xml: str) -> str:
         for child in list(parent):
             if child.tag in VOLATILE_TAGS:
                 parent.remove(child)
-        for attribute in VOLATILE_ATTRIBUTES & set(parent.attrib):
-            del parent.attrib[attribute]
+        for attribute in VOLATILE_ATTRIBUTES.get(parent.tag, ()):
+            parent.attrib.pop(attribute, None)
     _drop_host_side_names(root)
+    devices = root.find("devices")
+    if devices is not None:  # libvirt lists controllers in another order after a restore
+        devices[:] = sorted(devices, key=lambda device: ET.tostring(device, encoding="unicode"))
     return ET.canonicalize(ET.tostring(root, encoding="unicode"), strip_text=True)
 
 
 def _drop_host_side_names(root: ET.Element) -> None:
     for interface in root.iter("interface"):
-        for child in list(interface):
-            if child.tag in ("target", "backend"):
-                interface.remove(child)
-        source = interface.find("source")
-        if source is not None:
-            for attribute in ("portid", "bridge"):
-                source.attrib.pop(attribute, None)
-    for channel in root.iter("channel"):
-        source, target = channel.find("source"), channel.find("target")
-        if source is not None:
-            channel.remove(source)
-        if target is not None:
-            target.attrib.pop("state", None)
+        _drop(interface, "target", "backend")
+    for tag in ("serial", "console", "channel"):
+        for device in root.iter(tag):
+            if device.get("type") in ("pty", "unix"):
+                _drop(device, "source")
+    for target in root.iterfind(".//channel/target"):
+        target.attrib.pop("state", None)
+
+
+def _drop(parent: ET.Element, *tags: str) -> None:
+    for child in list(parent):
+        if child.tag in tags:
+            parent.remove(child)
 
 
 def with_backing_chain(xml: str, frozen: dict[str, str]) -> str:

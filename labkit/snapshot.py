@@ -7,6 +7,7 @@ snapshots/README.md says what each file is for.
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import secrets
 import shutil
@@ -18,7 +19,7 @@ from typing import Any
 
 from labkit import disks, state
 from labkit.errors import EVIDENCE, LabError
-from labkit.guest import Hypervisor, stable_form, with_backing_chain
+from labkit.guest import Hypervisor, with_backing_chain
 from labkit.ssh import Shell
 
 RAM = "ram.save"
@@ -54,7 +55,9 @@ class Receipt:
 
     def line(self) -> str:
         """The receipt for a person."""
-        verdict = f"all {len(self.checks)} checks hold" if self.holds else "NOT PROVEN: " + "; ".join(self.broken)
+        verdict = (
+            f"all {len(self.checks)} checks hold" if self.holds else "NOT PROVEN: " + "; ".join(self.broken)
+        )
         return f"reverted '{self.name}' in {self.seconds['total']:.1f} s ({self.mode}): {verdict}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -87,8 +90,6 @@ def manifest(place: Place) -> dict[str, Any] | None:
     path = place.set_dir / "manifest.json"
     if not path.is_file():
         return None
-    import json
-
     return json.loads(path.read_text())
 
 
@@ -144,6 +145,7 @@ def take(place: Place, fingerprint: str) -> dict[str, Any]:
     }
     state.write_json(new / "manifest.json", found)
     _replace_folder(new, place.set_dir)
+    state.update(place.dir, marker=None)
     return found
 
 
@@ -165,6 +167,7 @@ def revert(place: Place) -> Receipt:
     receipt = Receipt(place.name, _now())
     begin = time.monotonic()
     with Hypervisor() as hypervisor, ThreadPoolExecutor(1) as background:
+        hypervisor.start_network(place.name)
         hypervisor.stop(place.name)
         receipt.seconds["stop"] = time.monotonic() - begin
         _fresh_disks(place)
@@ -244,10 +247,16 @@ def _check_inside(place: Place, found: dict[str, Any], receipt: Receipt) -> None
     clock, marker, addresses, written = (answer.splitlines() + [""] * 4)[:4]
     error = _clock_error(clock, before, after)
     receipt.check("clock", error <= MAX_CLOCK_ERROR_SECONDS, f"{error:.2f} s off the host's")
-    receipt.check("marker", marker == "gone", f"the file written after the snapshot ({old or 'none yet'}) is {marker}")
+    receipt.check(
+        "marker", marker == "gone", f"the file written after the snapshot ({old or 'none yet'}) is {marker}"
+    )
     receipt.check("new marker", written == "written", f"{new} for the next revert")
-    receipt.check("address", place.address in addresses.split(), f"{addresses.strip()}, leased {place.address}")
-    receipt.check("host key", key == found["host_key"], "as pinned" if key == found["host_key"] else "another key")
+    receipt.check(
+        "address", place.address in addresses.split(), f"{addresses.strip()}, leased {place.address}"
+    )
+    receipt.check(
+        "host key", key == found["host_key"], "as pinned" if key == found["host_key"] else "another key"
+    )
     state.update(place.dir, marker=new)
 
 
@@ -264,16 +273,20 @@ def _check_outside(
     hypervisor: Hypervisor, place: Place, found: dict[str, Any], receipt: Receipt, hashes: dict[str, str]
 ) -> None:
     changed = [file for file, digest in hashes.items() if digest != found["sha256"][file]]
-    receipt.check("frozen files", not changed, f"{len(hashes)} unchanged" if not changed else f"changed: {changed}")
+    receipt.check(
+        "frozen files", not changed, f"{len(hashes)} unchanged" if not changed else f"changed: {changed}"
+    )
     stale = [file for file in disks.WRITABLE.values() if not _stands_on(place, file)]
-    receipt.check("overlays", not stale, "new, on the frozen disks" if not stale else f"not on the frozen disks: {stale}")
+    receipt.check(
+        "overlays",
+        not stale,
+        "new, on the frozen disks" if not stale else f"not on the frozen disks: {stale}",
+    )
     equal = hypervisor.live_form(place.name) == (place.set_dir / "live.xml").read_text()
     receipt.check("domain XML", equal, "equal to the snapshot's" if equal else "differs from the snapshot's")
 
 
 def _stands_on(place: Place, file: str) -> bool:
-    import json
-
     info = json.loads(disks.qemu_img("info", "-U", "--output=json", place.disks_dir / file))
     return info.get("backing-filename") == str(place.set_dir / file)
 

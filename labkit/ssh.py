@@ -49,13 +49,14 @@ class Shell:
             except self._paramiko.BadHostKeyException as error:
                 raise LabError(
                     f"the machine at {self.address} shows another host key than this lab's guest",
-                    "it is not the guest you made: `lab status` shows what runs, `lab revert` starts it again",
+                    "it is not the guest you made: `lab status` shows what runs, `lab revert` restarts it",
                     UNREACHABLE,
                 ) from error
             except (self._paramiko.SSHException, OSError, EOFError) as error:
                 if time.monotonic() > deadline:
+                    reason = str(error) or type(error).__name__
                     raise LabError(
-                        f"the guest at {self.address} does not answer over SSH: {error or type(error).__name__}",
+                        f"the guest at {self.address} does not answer over SSH: {reason}",
                         "`lab status` shows its state; its console log is in the lab's folder",
                         UNREACHABLE,
                     ) from error

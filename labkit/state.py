@@ -22,7 +22,9 @@ def read(lab_dir: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise LabError(f"can't read {path}: {error}", "run as root; if the file is damaged, `lab down` and `lab up`") from error
+        raise LabError(
+            f"can't read {path}: {error}", "run as root; if the file is damaged, `lab down` and `lab up`"
+        ) from error
 
 
 def update(lab_dir: Path, **changes: Any) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 #!/usr/bin/python
-"""HOST: Ansible's view of labkit.guest and labkit.disks: makes a guest's files, defines it, runs or removes it."""
+"""HOST: Ansible's view of labkit.guest and labkit.disks: builds, runs or removes one guest."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -16,7 +18,7 @@ short_description: A libvirt domain with its own network, disks and seed
 options:
   name: {type: str, required: true, description: Name of the domain and of the network}
   dir: {type: path, required: true, description: The lab's folder}
-  state: {type: str, choices: [built, running, rebooted, off, absent], required: true, description: What is wanted}
+  state: {type: str, choices: [built, running, rebooted, off, absent], required: true}
   image_folder: {type: path, description: Where the image lies (built)}
   data_disk_gb: {type: int, description: Size of the second disk (built)}
   seed: {type: dict, description: Files of the cloud-init seed (built)}
@@ -38,11 +40,18 @@ NEEDED = [("state", "built", ("image_folder", "data_disk_gb", "seed", "network_x
 
 
 def build(hypervisor: Hypervisor, wanted: dict) -> bool:
-    """Fresh disks on the image, the seed, the network and the domain's definition; off afterwards."""
-    name, folder = wanted["name"], Path(wanted["dir"]) / "disks"
-    image = Path(wanted["image_folder"])
-    _refuse_foreign(hypervisor, name, Path(wanted["dir"]))
+    """Fresh disks on the image, the seed, the network and the domain's definition; off afterwards.
+
+    Does nothing when the guest was built from exactly this already.
+    """
+    name, lab_dir = wanted["name"], Path(wanted["dir"])
+    image, folder = Path(wanted["image_folder"]), lab_dir / "disks"
+    _refuse_foreign(hypervisor, name, lab_dir)
+    recipe = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
+    if state.read(lab_dir).get("built") == recipe and hypervisor.domain(name) is not None:
+        return hypervisor.ensure_network(name, wanted["network_xml"])
     hypervisor.stop(name)
+    state.update(lab_dir, built=None)
     folder.mkdir(mode=0o711, exist_ok=True)
     for file in ("vmlinuz", "initrd"):
         disks.copy(image / file, folder / file)
@@ -52,8 +61,12 @@ def build(hypervisor: Hypervisor, wanted: dict) -> bool:
     hypervisor.ensure_network(name, wanted["network_xml"])
     hypervisor.ensure_domain(name, wanted["domain_xml"])
     state.update(
-        Path(wanted["dir"]),
-        made={"domain": hypervisor.domain(name).UUIDString(), "network": hypervisor.network(name).UUIDString()},
+        lab_dir,
+        built=recipe,
+        made={
+            "domain": hypervisor.domain(name).UUIDString(),
+            "network": hypervisor.network(name).UUIDString(),
+        },
     )
     return True
 
@@ -64,7 +77,8 @@ def _refuse_foreign(hypervisor: Hypervisor, name: str, folder: Path) -> None:
     for kind, found in (("domain", hypervisor.domain(name)), ("network", hypervisor.network(name))):
         if found is not None and found.UUIDString() != made.get(kind):
             raise LabError(
-                f"a libvirt {kind} named '{name}' exists and is not this lab's", "choose another lab_name in guest.yml"
+                f"a libvirt {kind} named '{name}' exists and is not this lab's",
+                "choose another lab_name in guest.yml",
             )
 
 

@@ -1,0 +1,69 @@
+"""HOST: what a person sees while something takes time: step, elapsed, what it waits for. Talks on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from rich.console import Console
+
+HEARTBEAT_SECONDS = 15
+
+
+class Progress:
+    """Prints steps with their duration; a live line on a terminal, plain lines elsewhere."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True, highlight=False)
+        self.begin = time.monotonic()
+        self._detail = ""
+
+    def say(self, text: str) -> None:
+        """A line of talk."""
+        self.console.print(f"[dim]{self._clock()}[/dim] {text}", markup=True, soft_wrap=True)
+
+    def detail(self, text: str) -> None:
+        """What the running step waits for just now."""
+        self._detail = text
+
+    @contextlib.contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """Show `title` as running, and how long it took when it is over."""
+        self._detail = ""
+        started = time.monotonic()
+        over = threading.Event()
+        show = self._live if self.console.is_terminal else self._plain
+        thread = threading.Thread(target=show, args=(title, started, over), daemon=True)
+        thread.start()
+        word = "[red]failed[/red]"
+        try:
+            yield
+            word = "[green]done[/green]"
+        finally:
+            over.set()
+            thread.join()
+            self.say(f"{title}: {word} ({time.monotonic() - started:.0f} s)")
+
+    def _live(self, title: str, started: float, over: threading.Event) -> None:
+        with self.console.status("") as status:
+            while not over.wait(0.25):
+                detail = f" [dim]{self._detail}[/dim]" if self._detail else ""
+                status.update(f"{self._clock()} {title} ({time.monotonic() - started:.0f} s){detail}")
+
+    def _plain(self, title: str, started: float, over: threading.Event) -> None:
+        self.say(f"{title} ...")
+        while not over.wait(HEARTBEAT_SECONDS):
+            detail = f": {self._detail}" if self._detail else ""
+            self.say(f"{title}, {time.monotonic() - started:.0f} s{detail}")
+
+    def _clock(self) -> str:
+        seconds = int(time.monotonic() - self.begin)
+        return f"{seconds // 60:2d}:{seconds % 60:02d}"
+
+
+def warn(text: str) -> None:
+    """One line on stderr."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,119 @@
+"""HOST: the collected runs of a person. Owns where they are, what each one was, and finding one by name."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.errors import USAGE, LabError
+from labkit.intake import is_complete, receive
+from labkit.sums import verify_sums
+
+__all__ = ["RunInfo", "default_root", "find", "list_runs", "receive", "verify_sums"]
+
+MAX_SUMMARY_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """One line of `lab runs`. minutes and cost_usd (dollars) are None where the run does not say."""
+
+    run_id: str
+    path: Path
+    minutes: float | None
+    steps: int | None
+    stop_reason: str
+    cost_usd: float | None
+    complete: bool
+
+
+def default_root() -> Path:
+    """$LAB_RUNS, else `runs/` here or one folder up (a notebook's working folder is notebooks/)."""
+    if named := os.environ.get("LAB_RUNS"):
+        return Path(named)
+    here = Path.cwd()
+    return next((path for path in (here / "runs", here.parent / "runs") if path.is_dir()), here / "runs")
+
+
+def list_runs(root: Path | None = None) -> list[RunInfo]:
+    """Every run of the folder, oldest first; one whose collect did not finish is listed as incomplete."""
+    root = Path(root) if root else default_root()
+    folders = sorted(path for path in root.glob("*") if path.is_dir() and _looks_like_a_run(path))
+    partial = sorted(path for path in root.glob(".*.partial") if path.is_dir())
+    interrupted = [
+        RunInfo(path.name[1:].removesuffix(".partial"), path, None, None, "collect not finished", None, False)
+        for path in partial
+    ]
+    return [_info(path) for path in folders] + interrupted
+
+
+def find(which: str = "last", root: Path | None = None) -> Path:
+    """The folder of a run: `last`, a run_id, the unique beginning of one, or a path to its folder.
+
+    Raises LabError (USAGE) when none or several fit; the hint names what exists.
+    """
+    root = Path(root) if root else default_root()
+    if os.sep in which and _looks_like_a_run(Path(which)):
+        return Path(which)
+    known = [info for info in list_runs(root) if not info.path.name.startswith(".")]
+    if not known:
+        raise LabError(
+            f"there is no collected run in {root}", "`lab run`, then `lab collect` brings one", USAGE
+        )
+    if which == "last":
+        return _last(known)
+    exact = [info.path for info in known if info.run_id == which]
+    fitting = exact or [info.path for info in known if which and info.run_id.startswith(which)]
+    if len(fitting) != 1:
+        problem = "several runs begin" if fitting else "no collected run begins"
+        names = ", ".join(path.name for path in fitting or [info.path for info in known[-5:]])
+        raise LabError(f"{problem} with '{which}'", f"there is: {names}", USAGE)
+    return fitting[0]
+
+
+def _last(known: list[RunInfo]) -> Path:
+    """The last by name is the last in time (run_ids begin with it); a whole one if there is one."""
+    whole = [info for info in known if info.complete]
+    return (whole or known)[-1].path
+
+
+def _looks_like_a_run(path: Path) -> bool:
+    return not path.name.startswith(".") and any((path / n).is_file() for n in ("run.db", "manifest.json"))
+
+
+def _info(path: Path) -> RunInfo:
+    summary = _summary(path)
+    seconds, cost = _finite(summary.get("elapsed_seconds")), _finite(summary.get("cost_usd"))
+    steps = _finite(summary.get("steps"))
+    reason = summary.get("stop_reason")
+    return RunInfo(
+        run_id=path.name,
+        path=path,
+        minutes=None if seconds is None else round(seconds / 60, 1),
+        steps=None if steps is None else int(steps),
+        stop_reason=reason[:80] if isinstance(reason, str) else "no summary",
+        cost_usd=cost,
+        complete=is_complete(path),
+    )
+
+
+def _summary(path: Path) -> dict:
+    """summary.json as the guest wrote it: anything can be in there."""
+    try:
+        with (path / "summary.json").open("rb") as file:
+            content = json.loads(file.read(MAX_SUMMARY_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _finite(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
