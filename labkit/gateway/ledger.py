@@ -6,6 +6,7 @@ State is rebuilt from events.jsonl when the gateway starts, so a restart loses n
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 
@@ -21,6 +22,7 @@ COLUMNS = (
     "prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd",
 )  # fmt: skip
 MAX_ID = 2**53  # beyond it a JSON number is no longer exact everywhere
+MAX_INTEGER = 2**63 - 1  # of SQLite
 
 
 class BadEvents(ValueError):
@@ -87,8 +89,16 @@ def _check_row(row: object) -> None:
         raise BadEvents(f"id {event_id!r} is not a row id")
     if odd := set(row) ^ set(COLUMNS):
         raise BadEvents(f"event {event_id}: columns missing or unknown: {', '.join(sorted(odd))}")
-    if any(isinstance(value, (dict, list)) for value in row.values()):
+    if not all(_storable(value) for value in row.values()):
         raise BadEvents(f"event {event_id}: a column holds something that SQLite cannot hold")
+
+
+def _storable(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int):
+        return -MAX_INTEGER <= value <= MAX_INTEGER
+    return value is None or isinstance(value, str)
 
 
 class EventTail:

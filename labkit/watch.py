@@ -1,0 +1,235 @@
+"""HOST: the live view of a run in the terminal, from the gateway's copy of the events.
+
+Reads host files only and can be left and rejoined at any time. The text of agents is shown without its
+control characters: a terminal must not obey it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from labkit.errors import LabError
+from labkit.gateway import process
+from labkit.gateway.config import GatewayConfig
+from labkit.gateway.ledger import EVENTS, EventTail
+from labkit.gateway.progress import Progress, clock, event_line, plain
+
+TICK_SECONDS = 0.3
+QUIET_SECONDS = 10.0  # silence shorter than this is normal and not worth a line
+LOST_SECONDS = 60.0  # a dead gateway may be started again; after this nobody is likely to
+
+
+class Outcome(NamedTuple):
+    """How watching ended: `sealed` (with the run summary), `left` by the person, or `lost` (gateway gone)."""
+
+    how: str
+    summary: dict | None = None
+
+
+def watch(
+    run_dir: Path,
+    *,
+    on_interrupt: Callable[[], object],
+    console: Console | None = None,
+    lost_seconds: float = LOST_SECONDS,
+) -> Outcome:
+    """Show the run whose gateway folder is RUN_DIR until it is sealed or the person leaves.
+
+    `q` leaves; the first Ctrl-C calls on_interrupt, the second leaves. Without a terminal: a line an event.
+    """
+    view = View(Path(run_dir), lost_seconds)
+    console = console or Console()
+    show = _live if console.is_terminal else _lines
+    with _interrupts() as interrupts, show(console, view) as draw, _keys(console) as pressed:
+        asked = 0
+        while True:
+            rows = view.poll()
+            if len(interrupts) > asked == 0:
+                asked = 1
+                view.notice = _ask(on_interrupt)
+            draw(rows)
+            if outcome := view.outcome(left=pressed(TICK_SECONDS) == "q" or len(interrupts) > 1):
+                return outcome
+
+
+def _ask(on_interrupt: Callable[[], object]) -> str:
+    try:
+        on_interrupt()
+    except LabError as error:
+        return f"the session could not be asked to finish: {error.message}"
+    return "asked the session to finish: it writes its report now. Ctrl-C again leaves it to itself"
+
+
+class View:
+    """What is known of the run: settings, progress, how long nothing came, whether the gateway lives."""
+
+    def __init__(self, run_dir: Path, lost_seconds: float = LOST_SECONDS) -> None:
+        self.run_dir = run_dir
+        self.config = GatewayConfig.load(run_dir)
+        self.progress = Progress()
+        self.notice = ""
+        self.alive = process.alive(run_dir)
+        self._tail = EventTail(run_dir)
+        self._lost_seconds = lost_seconds
+        self._last_alive = time.monotonic()
+
+    def poll(self) -> list[dict]:
+        """Take in what is new and return it."""
+        rows = self._tail.poll()
+        for row in rows:
+            self.progress.apply(row)
+        self.alive = process.alive(self.run_dir)
+        self._last_alive = time.monotonic() if self.alive else self._last_alive
+        return rows
+
+    def outcome(self, left: bool) -> Outcome | None:
+        if self.progress.summary is not None:
+            return Outcome("sealed", self.progress.summary)
+        if left:
+            return Outcome("left")
+        lost = not self.alive and time.monotonic() - self._last_alive > self._lost_seconds
+        return Outcome("lost") if lost else None
+
+    def quiet_seconds(self) -> float:
+        """Since the guest last pushed, or since the gateway started when it never did."""
+        try:
+            last = (self.run_dir / EVENTS).stat().st_mtime if self.progress.events else self.config.started
+        except OSError:
+            last = self.config.started
+        return max(0.0, time.time() - last)
+
+    def seconds_left(self) -> float:
+        running = self.progress.elapsed + (self.quiet_seconds() if self.progress.events else 0.0)
+        return max(0.0, self.config.minutes * 60 - running)
+
+    def render(self) -> Panel:
+        progress, config = self.progress, self.config
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(overflow="fold")
+        rows = {
+            "phase": f"{progress.phase or 'not started'} · step {progress.step}",
+            "time left": f"{clock(self.seconds_left())} of {clock(config.minutes * 60)}",
+            "money": f"${progress.cost_usd:.4f} of ${config.budget_usd:.2f}",
+            "thought": plain(progress.thought, 300),
+            "command": plain(progress.command, 200),
+            "written": f"{len(progress.notes)} notes · {len(progress.scripts)} scripts · "
+            f"{len(progress.masters)} masters",
+            "inspector": f"{progress.reviews} reviews · {progress.blocks} blocked",
+            "gateway": self._gateway(),
+        }
+        for name, text in rows.items():
+            table.add_row(name, Text(text))
+        footer = self.notice or "q leaves, the run goes on · Ctrl-C asks the session to finish"
+        return Panel(
+            table, title=Text(f"run {plain(config.run_id)}"), subtitle=Text(footer), title_align="left"
+        )
+
+    def _gateway(self) -> str:
+        if not self.alive:
+            return "not running: the guest waits for it, nothing is lost that it has"
+        quiet = self.quiet_seconds()
+        if quiet < QUIET_SECONDS:
+            return "alive"
+        return f"alive · no event for {clock(quiet)}, waiting for {self.progress.waits_for}"
+
+
+@contextlib.contextmanager
+def _live(console: Console, view: View) -> Iterator[Callable[[list[dict]], None]]:
+    with Live(console=console, auto_refresh=False, get_renderable=view.render) as live:
+        yield lambda rows: live.refresh()
+
+
+@contextlib.contextmanager
+def _lines(console: Console, view: View) -> Iterator[Callable[[list[dict]], None]]:
+    said = {"notice": "", "minute": 0}
+
+    def draw(rows: list[dict]) -> None:
+        for row in rows:
+            console.print(Text(event_line(row)), soft_wrap=True)
+        if view.notice != said["notice"]:
+            said["notice"] = view.notice
+            console.print(Text(view.notice), soft_wrap=True)
+        minute = int(view.quiet_seconds() // 30)
+        if minute > said["minute"] and view.progress.summary is None:
+            line = f"no event for {clock(view.quiet_seconds())}: waiting for {view.progress.waits_for}"
+            console.print(Text(line), soft_wrap=True)
+        said["minute"] = minute
+
+    yield draw
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Ctrl-C as a list that grows, so that it cannot tear a screen update apart."""
+    seen: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _keys(console: Console) -> Iterator[Callable[[float], str]]:
+    """Gives pressed(seconds): waits that long for a key and returns it, or an empty text."""
+    if not (console.is_terminal and sys.stdin and sys.stdin.isatty()):
+        yield _no_key
+    elif os.name == "nt":
+        yield _windows_key
+    else:
+        with _posix_keys() as pressed:
+            yield pressed
+
+
+def _no_key(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""
+
+
+def _windows_key(seconds: float) -> str:  # pragma: no cover
+    import msvcrt
+
+    time.sleep(seconds)
+    return msvcrt.getwch() if msvcrt.kbhit() else ""
+
+
+@contextlib.contextmanager
+def _posix_keys() -> Iterator[Callable[[float], str]]:
+    import select
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+
+    def pressed(seconds: float) -> str:
+        if not select.select([descriptor], [], [], seconds)[0]:
+            return ""
+        data = os.read(descriptor, 1)
+        if not data:  # the terminal is gone: do not spin on its end of file
+            time.sleep(seconds)
+        return data.decode("ascii", "replace")
+
+    try:
+        tty.setcbreak(descriptor)
+        yield pressed
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
