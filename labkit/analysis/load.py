@@ -139,7 +139,8 @@ def _load(path: Path, target: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def _refused(message: str, hint: str = "") -> LabError:
-    default = f'`lab query "DESCRIBE execution_logs"` shows the columns; by name: {", ".join(questions.names())}'
+    named = ", ".join(questions.names())
+    default = f'`lab query "DESCRIBE execution_logs"` shows the columns; by name: {named}'
     return LabError(message, hint or default, USAGE)
 
 

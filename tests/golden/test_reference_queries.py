@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 import synthetic_run
 
-SQL = [part for part in (Path(__file__).parent / "reference_queries.sql").read_text().split(";") if part.strip()]
+SQL = [
+    part for part in (Path(__file__).parent / "reference_queries.sql").read_text().split(";") if part.strip()
+]
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,14 @@ COLUMNS = (
     "cached_tokens",
     "cost_usd",
 )
-_TOOLS = ("execute_shell", "write_scratchpad", "execute_shell", "read_file", "browser_fetch", "list_workspace")
+_TOOLS = (
+    "execute_shell",
+    "write_scratchpad",
+    "execute_shell",
+    "read_file",
+    "browser_fetch",
+    "list_workspace",
+)
 
 
 @dataclass
@@ -72,7 +79,9 @@ def database(path: Path, run_id: str = RUN_ID, steps: int = 80) -> Counts:
     for step in range(1, steps + 1):
         _step(connection, counts, step, MINUTES * 60 * step / (steps + 1))
     end = {"elapsed_seconds": MINUTES * 60 + 24, "phase": "FINAL_REPORT"}
-    _event(connection, counts, steps, end["elapsed_seconds"], end["phase"], "RUN_SEALED", sanitized_output="{}")
+    _event(
+        connection, counts, steps, end["elapsed_seconds"], end["phase"], "RUN_SEALED", sanitized_output="{}"
+    )
     _state(connection, run_id, counts)
     connection.commit()
     connection.close()
@@ -98,10 +107,16 @@ def summary(run_id: str, counts: Counts) -> dict:
 def _step(connection: sqlite3.Connection, counts: Counts, step: int, seconds: float) -> None:
     phase = [name for name, start in PHASES if seconds >= start * MINUTES * 60][-1]
     tool = "write_script" if phase == "DEVELOPMENT" and step % 4 == 0 else _TOOLS[step % len(_TOOLS)]
-    tokens = {"prompt_tokens": 9000 + 37 * step, "completion_tokens": 300 + step, "cached_tokens": 7000 + step}
+    tokens = {
+        "prompt_tokens": 9000 + 37 * step,
+        "completion_tokens": 300 + step,
+        "cached_tokens": 7000 + step,
+    }
     cost = round(tokens["prompt_tokens"] * 1e-7 + tokens["completion_tokens"] * 2e-7, 6)
     _event(connection, counts, step, seconds, phase, "WORKER_THOUGHT", cost_usd=cost, **tokens)
-    _event(connection, counts, step, seconds + 1, phase, "TOOL_CALL", tool_name=tool, command_or_input="ls -l")
+    _event(
+        connection, counts, step, seconds + 1, phase, "TOOL_CALL", tool_name=tool, command_or_input="ls -l"
+    )
     gate = {"guard_status": "BYPASS"}
     if tool == "browser_fetch":
         verdict = "BLOCK" if step % 5 == 0 else "ALLOW"
@@ -115,7 +130,9 @@ def _step(connection: sqlite3.Connection, counts: Counts, step: int, seconds: fl
         _event(connection, counts, step, seconds + 5, phase, "SYSTEM_NUDGE", sanitized_output="time left")
 
 
-def _event(connection: sqlite3.Connection, counts: Counts, step: int, seconds: float, phase: str, kind: str, **more):
+def _event(
+    connection: sqlite3.Connection, counts: Counts, step: int, seconds: float, phase: str, kind: str, **more
+):
     row = {"step_number": step, "elapsed_seconds": seconds, "phase": phase, "event_type": kind, **more}
     marks = ", ".join("?" for _ in COLUMNS)
     connection.execute(
