@@ -72,11 +72,6 @@ class Lab:
         return {**self.guest, **self.run}
 
 
-def runs_dir() -> Path:
-    """Where collected runs go: the caller's own folder (LAB_RUNS overrides)."""
-    return Path(os.environ.get("LAB_RUNS", REPO / "runs"))
-
-
 def load(inventory: Path | None = None) -> Lab:
     """Read an inventory folder; unset variables keep the shipped value.
 

@@ -1,0 +1,66 @@
+"""HOST: brings a run home: the guest's archive, the gateway's folder and the console log into runs/<run_id>."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from labkit import intake, snapshot, state
+from labkit.errors import LabError
+from labkit.gateway import process
+from labkit.guest import Hypervisor
+from labkit.ssh import Shell
+
+STREAM = "/usr/local/sbin/lab-collect stream"
+
+
+def bring(place: snapshot.Place, gateway: Path, target: Path, prepared: dict[str, Any]) -> Path:
+    """Stream the prepared run into `target` (runs/<run_id>); marks it collected. Returns the folder.
+
+    prepared: what the guest said when it got the run ready (see roles/collect/files/lab-collect).
+    Raises LabError when the guest breaks off; what came is kept as an incomplete run.
+    """
+    process.stop(gateway)
+    with Hypervisor() as hypervisor:
+        versions = hypervisor.versions()
+    extra: dict[str, Path | bytes] = {"gateway": gateway}
+    console = place.dir / "console.log"
+    if console.is_file():
+        extra["console.log"] = console
+    with Shell(place.address, place.keys_dir) as shell:
+        folder = intake.receive(shell.stream(STREAM), target, extra, _manifest(place, gateway, prepared, versions))
+    if not intake.is_complete(folder):
+        raise LabError(
+            f"run {target.name} came incomplete: {folder / 'manifest.json'} says what is missing",
+            "what came is kept; `lab collect` tries again",
+        )
+    state.update(place.dir, collected=True)
+    return folder
+
+
+def _manifest(
+    place: snapshot.Place, gateway: Path, prepared: dict[str, Any], versions: dict[str, str]
+) -> dict[str, Any]:
+    found = snapshot.manifest(place) or {}
+    return {
+        "settings": json.loads((gateway / "run.json").read_text()),
+        "sealed_in_guest": prepared.get("sealed"),
+        "guest": prepared,
+        "host": versions,
+        "snapshot": {name: found.get(name) for name in ("taken_at", "fingerprint", "sha256", "versions")},
+        "receipt": _receipt(place),
+        "harness_sha256": _harness_hashes(),
+    }
+
+
+def _harness_hashes() -> dict[str, str]:
+    from labkit import disks
+    from labkit.harness_archive import HARNESS, source_files
+
+    return {str(path.relative_to(HARNESS)): disks.sha256(path) for path in source_files()}
+
+
+def _receipt(place: snapshot.Place) -> dict[str, Any] | None:
+    path = place.dir / "receipt.json"
+    return json.loads(path.read_text()) if path.is_file() else None

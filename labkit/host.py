@@ -1,0 +1,81 @@
+"""HOST: brings libvirt up, with or without systemd, and becomes root where a verb needs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from labkit.config import REPO, Lab
+from labkit.errors import LabError
+from labkit.guest import Hypervisor
+from labkit.progress import warn
+
+KVM = Path("/dev/kvm")
+START_SECONDS = 30
+
+
+def become_root(lab: Lab, why: str) -> None:
+    """Return when root; otherwise run this same command again under sudo, saying so first."""
+    if os.geteuid() == 0:
+        return
+    if shutil.which("sudo") is None:
+        raise LabError(f"{why} needs root, and there is no sudo", "run the same command as root")
+    names = {"LAB_INVENTORY", "LAB_RUNS", "LAB_LOCK", "TERM", "NO_COLOR"}
+    names |= {provider["key_env"] for provider in lab.run["run_providers"].values() if provider["key_env"]}
+    warn(f"lab: {why} needs root: sudo lab {' '.join(sys.argv[1:])}")
+    command = ["sudo", f"--preserve-env={','.join(sorted(names))}", sys.executable, "-m", "labkit.cli"]
+    os.chdir(REPO)
+    os.execvp("sudo", command + sys.argv[1:])
+
+
+def ensure_libvirt() -> bool:
+    """Start libvirt unless it answers. Returns True when it was started. Wants root."""
+    if _answers():
+        return False
+    _let_libvirt_probe_kvm()
+    if Path("/run/systemd/system").is_dir():
+        _start(["systemctl", "start", "virtlogd.socket", "libvirtd.socket", "libvirtd.service"])
+    else:
+        for daemon in ("virtlogd", "libvirtd"):
+            _start([daemon, "--daemon"])
+    deadline = time.monotonic() + START_SECONDS
+    while not _answers():
+        if time.monotonic() > deadline:
+            raise LabError("libvirt was started but does not answer", "`libvirtd` run by hand shows why")
+        time.sleep(0.3)
+    return True
+
+
+def processor_has_virtualisation() -> bool:
+    """The flags tell; /dev/kvm can exist where no guest boots under it."""
+    flags = Path("/proc/cpuinfo").read_text().split()
+    return "vmx" in flags or "svm" in flags
+
+
+def _answers() -> bool:
+    try:
+        with Hypervisor():
+            return True
+    except LabError:
+        return False
+
+
+def _let_libvirt_probe_kvm() -> None:
+    """Where root can open /dev/kvm and libvirt's user can't, libvirt probes QEMU anew at each start (minutes)."""
+    if KVM.exists() and KVM.stat().st_mode & 0o777 != 0o660:
+        shutil.chown(KVM, "root", "kvm")
+        KVM.chmod(0o660)
+
+
+def _start(command: list[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    except FileNotFoundError as error:
+        raise LabError(f"{command[0]} is not installed", "`./lab doctor` installs what is missing") from error
+    already_there = "already running" in done.stderr.lower() or "pid file" in done.stderr.lower()
+    if done.returncode != 0 and not already_there:
+        raise LabError(f"{' '.join(command)} failed: {done.stderr.strip()}", "`lab doctor` checks this machine")
