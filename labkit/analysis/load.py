@@ -14,6 +14,7 @@ from typing import NamedTuple
 import duckdb
 
 from labkit.analysis import columns, questions, sqlite_file
+from labkit.analysis.text import harmless
 from labkit.errors import EVIDENCE, USAGE, LabError
 
 REFERENCE_TABLES = ("execution_logs", "file_registry", "session_state")
@@ -68,6 +69,7 @@ class Run:
 
     def _only_statement(self, sql: str) -> duckdb.Statement:
         try:
+            sql.encode()  # DuckDB takes a lone surrogate for a wrong type
             statements = self._connection.extract_statements(sql)
         except (duckdb.Error, UnicodeError) as error:
             raise _refused(f"the query cannot be read: {_first_lines(error)}") from error
@@ -146,7 +148,7 @@ def _refused(message: str, hint: str = "") -> LabError:
 
 def _first_lines(error: Exception) -> str:
     """DuckDB's own sentence and its guess, without the excerpt of the query."""
-    return " ".join(str(error).split("\n\nLINE ")[0].split())[:400]
+    return harmless(" ".join(str(error).split("\n\nLINE ")[0].split())[:400])
 
 
 def _unique(names: list[str]) -> list[str]:

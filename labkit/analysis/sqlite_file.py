@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from labkit.analysis.text import harmless
 from labkit.errors import EVIDENCE, NOT_READY, LabError
 
 MAGIC = b"SQLite format 3\0"
@@ -89,7 +90,7 @@ def integrity(path: Path, seconds: float = 60.0) -> dict:
 
 def _check(connection: sqlite3.Connection) -> str:
     found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
-    return "; ".join(found)[:2000]
+    return harmless("; ".join(found)[:2000])
 
 
 def _counts(connection: sqlite3.Connection) -> dict[str, int]:
@@ -124,7 +125,7 @@ def _connect(path: Path, scratch: Path) -> sqlite3.Connection:
 
 def _damaged(path: Path, why: str) -> LabError:
     return LabError(
-        f"{path} is damaged: {why}",
+        f"{path} is damaged: {harmless(why)}",
         "mirror.db beside it is the second copy; `lab verify` says what else of the run does not hold",
         EVIDENCE,
     )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
@@ -17,22 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from labkit.analysis import load, questions
+from labkit.analysis.text import UNSAFE, harmless
 from labkit.analysis.thin import thinned
 
 MAX_CELL = 2000
 BAR_WIDTH = 24
 _BAR_COLUMNS = {"events", "cost_cumulative_usd", "n", "calls", "files", "prompt"}
-
-# C0 without tab and newline, DEL, C1, and the characters that hide text or turn its direction.
-_UNSAFE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
-    "|[\ud800-\udfff]"
-)
-
-
-def harmless(text: str) -> str:
-    """The text with every control, hiding or direction-turning character written out (`\\x1b`)."""
-    return _UNSAFE.sub(_spelled, text)
 
 
 def show(result: load.Result, console: Console, title: str = "") -> None:
@@ -56,7 +45,7 @@ def write_json(result: load.Result, out: TextIO) -> None:
     """An array of objects, one a row. Lossless: characters a terminal acts on are JSON escapes."""
     objects = [dict(zip(result.columns, map(_plain, row), strict=True)) for row in result.rows]
     text = json.dumps(objects, ensure_ascii=False, indent=1, allow_nan=False, default=str)
-    out.write(_UNSAFE.sub(lambda match: _json_escape(match[0]), text) + "\n")
+    out.write(UNSAFE.sub(lambda match: _json_escape(match[0]), text) + "\n")
 
 
 def write_csv(result: load.Result, out: TextIO) -> None:
@@ -130,10 +119,6 @@ def _number(value: object) -> object:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
-
-
-def _spelled(match: re.Match) -> str:
-    return match[0].encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def _json_escape(character: str) -> str:
