@@ -1,0 +1,127 @@
+"""GUEST: `python3 -m harness /etc/lab-harness/run.json`: wires the parts, runs, exits 0 once sealed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+
+from harness import prompting, session, settings
+from harness.clock import Clock
+from harness.context import Context
+from harness.digest import Digest
+from harness.errors import HarnessError, SettingsError
+from harness.gateway import GatewayLink
+from harness.inspector import Inspector
+from harness.model import Model
+from harness.money import Purse
+from harness.nudges import Nudges
+from harness.orchestrator import Orchestrator
+from harness.phases import PHASES
+from harness.session import Session
+from harness.settings import Settings
+from harness.telemetry import events
+from harness.telemetry.recorder import Recorder
+from harness.tools.base import Desk, user_ids
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1:
+        print("usage: python3 -m harness RUN.JSON", file=sys.stderr)
+        return 2
+    try:
+        wanted = settings.load(arguments[0])
+    except SettingsError as error:
+        print(f"harness: {error}", file=sys.stderr)
+        return 2
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    summary = run(wanted, stop)
+    print(json.dumps(summary), flush=True)
+    return 0
+
+
+def run(wanted: Settings, stop: threading.Event) -> dict:
+    """One session from start to sealed. Returns the run summary."""
+    _make_folders(wanted)
+    clock = Clock(wanted.length_seconds, wanted.report_reserve_fraction)
+    recorder = Recorder(wanted.paths.primary_db, wanted.paths.mirror_db, wanted.token, clock.elapsed)
+    if sealed := recorder.state().get("summary"):
+        return json.loads(sealed)  # started once more after the end: nothing is left to do
+    earlier = session.load(recorder, wanted.run_id)
+    purse = Purse.of(wanted)
+    model = Model(wanted, recorder, clock, purse, stop)  # begins to load the openai package
+    state = earlier or _started(wanted, recorder)
+    link = GatewayLink(wanted, state.commands_after)
+    link.start()
+    loop = _wire(wanted, recorder, clock, purse, model, link, state, stop)
+    model.ready()
+    clock.start()
+    if earlier:
+        _resume(loop, earlier)
+    return loop.run()
+
+
+def _make_folders(wanted: Settings) -> None:
+    paths = wanted.paths
+    for folder in (paths.notes, paths.scripts, paths.workspace / "tools", paths.shown_outputs, paths.outputs):
+        if not folder.exists():
+            folder.mkdir(parents=True)
+            if folder.is_relative_to(paths.workspace) and (owner := user_ids(wanted.tool_user)):
+                os.chown(folder, *owner)
+
+
+def _started(wanted: Settings, recorder: Recorder) -> Session:
+    facts = {name: getattr(wanted, name) for name in ("minutes", "budget_usd", "model", "inspector_model")}
+    recorder.event(events.RUN_STARTED, sanitized_output=json.dumps(facts))
+    return Session(wanted.run_id)
+
+
+def _wire(
+    wanted: Settings, recorder: Recorder, clock: Clock, purse: Purse, model: Model, link: GatewayLink,
+    state: Session, stop: threading.Event,
+) -> Orchestrator:  # fmt: skip
+    prompts = _prompts(wanted, recorder)
+    inspector = Inspector(
+        model, recorder, clock, prompts["inspector"], wanted.inspector_model or wanted.model
+    )
+    desk = Desk(wanted, recorder, clock, inspector, stop, PHASES[0], started=[])
+    context = Context(prompts["worker"], wanted.window_max_steps, wanted.window_min_steps)
+    digest = Digest(model, recorder, clock, purse, prompts["digest"], wanted.digest_max_tokens)
+    nudges = Nudges(wanted.nudge_every_minutes, wanted.length_seconds, state.last_nudge_seconds)
+    return Orchestrator(
+        wanted, recorder, clock, purse, model, desk, context, digest, nudges, link, state, stop
+    )
+
+
+def _prompts(wanted: Settings, recorder: Recorder) -> dict[str, str]:
+    """The stored bytes if the run has them, for machine facts may differ after a restart; else new ones."""
+    stored = dict(recorder.query("SELECT name, content FROM prompts"))
+    if stored:
+        return stored
+    built = {name: str(recorder.mask(content)) for name, content in prompting.build(wanted).items()}
+    for name, content in built.items():
+        recorder.prompt(name, content, prompting.sha256(content))
+    return built
+
+
+def _resume(loop: Orchestrator, earlier: Session) -> None:
+    """Budgets, clocks, window and digest as they were at the last checkpoint."""
+    loop.clock.carry_on(earlier.elapsed_seconds, earlier.wall_seconds, earlier.ends_at_seconds)
+    loop.purse.spent, loop.purse.unknown = earlier.spent_usd, earlier.unknown_usd
+    loop.purse.chars_per_token = earlier.chars_per_token or loop.purse.chars_per_token
+    loop.context.digest, loop.context.steps = earlier.digest, earlier.steps()
+    loop.recorder.step = earlier.step
+    loop.recorder.phase = earlier.phase or loop.recorder.phase
+    loop.recorder.event(events.RESUMED, sanitized_output=f"goes on after step {earlier.step}")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except HarnessError as error:
+        print(f"harness: {error}", file=sys.stderr)
+        sys.exit(1)

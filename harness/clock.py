@@ -1,0 +1,92 @@
+"""GUEST: owns the run's time: active seconds, the end, the reserve for the report, the wall limit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+WALL_LIMIT_FACTOR = 2.0  # outages are not charged; this bounds them
+FINISH_WINDOW_SECONDS = 60.0  # least time for the report after a person asked to finish
+
+
+class Clock:
+    """Counts active seconds on a monotonic clock; the wall clock may jump without effect.
+
+    Until `start` it stands at zero.
+    """
+
+    def __init__(
+        self, length_seconds: float, reserve_fraction: float, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._now = now
+        self._started: float | None = None
+        self._used, self._wall_used = 0.0, 0.0
+        self._uncharged = 0.0
+        self.length = length_seconds
+        self.end = length_seconds
+        self.reserve = length_seconds * reserve_fraction
+
+    def start(self) -> None:
+        """The loop begins: what start-up took is not charged."""
+        self._started = self._now()
+        self._uncharged = 0.0
+
+    def carry_on(self, used: float, wall_used: float, end: float) -> None:
+        """Add what an earlier process of the same run had counted, and take over its end."""
+        self._used, self._wall_used = used, wall_used
+        if 0 < end < self.length:
+            self.end = end
+            self.reserve = min(self.reserve, FINISH_WINDOW_SECONDS / 4)
+
+    def elapsed(self) -> float:
+        return self._used + self._since_start() - self._uncharged
+
+    def wall_elapsed(self) -> float:
+        return self._wall_used + self._since_start()
+
+    def _since_start(self) -> float:
+        return 0.0 if self._started is None else self._now() - self._started
+
+    def remaining(self) -> float:
+        return self.end - self.elapsed()
+
+    def wall_remaining(self) -> float:
+        return self.length * WALL_LIMIT_FACTOR - self.wall_elapsed()
+
+    def fraction(self) -> float:
+        return self.elapsed() / self.length
+
+    def in_reserve(self) -> bool:
+        return self.remaining() <= self.reserve
+
+    def until_reserve(self) -> float:
+        return self.remaining() - self.reserve
+
+    def finish_soon(self) -> None:
+        """At most max(60 s, reserve) from now; a quarter of that is kept for the ladder's lower rungs."""
+        window = min(self.remaining(), max(FINISH_WINDOW_SECONDS, self.reserve))
+        self.end = self.elapsed() + window
+        self.reserve = min(self.reserve, window / 4)
+
+    @contextmanager
+    def uncharged(self) -> Iterator[None]:
+        """Time inside (a provider's outage) is not charged to the run; the wall limit still counts it."""
+        began = self._now()
+        try:
+            yield
+        finally:
+            self._uncharged += self._now() - began
+
+    def wait(self, seconds: float, stop: threading.Event) -> bool:
+        """Sleep, or less when `stop` is set. True: was asked to stop."""
+        return stop.wait(max(0.0, seconds))
+
+
+def spoken(seconds: float) -> str:
+    """'1h 44m', or '2m 05s' below ten minutes."""
+    whole = max(0, int(seconds))
+    if whole < 600:
+        return f"{whole // 60}m {whole % 60:02d}s"
+    return f"{whole // 3600}h {whole % 3600 // 60:02d}m"

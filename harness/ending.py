@@ -1,0 +1,165 @@
+"""GUEST: an ending that cannot fail: children stopped, a report from some rung, last backup, seal."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from harness import prompting, report
+from harness.backup import back_up
+from harness.context import Context
+from harness.errors import HarnessError
+from harness.gateway import GatewayLink
+from harness.model import Model
+from harness.telemetry import events
+from harness.tools.base import Desk
+from harness.tools.new_files import NotWritten, next_free, notes_folder, write_new
+from harness.tools.process import stop_children
+
+LEAST_REPORT_SECONDS = 20.0  # the report call gets this much even when the clock has run out
+FLUSH_SECONDS, HASTY_FLUSH_SECONDS = 15.0, 3.0
+_REPORT = re.compile(r"final_report(?:_v(\d+))?\.md")
+
+
+def written_reports(notes: Path) -> list[str]:
+    """Names of the non-empty final reports, lowest version first."""
+    try:
+        names = [
+            entry.name
+            for entry in os.scandir(notes)
+            if _REPORT.fullmatch(entry.name) and entry.stat().st_size
+        ]
+    except OSError:
+        return []
+    return sorted(names, key=lambda name: int(_REPORT.fullmatch(name).group(1) or 1))
+
+
+class Ending:
+    """Takes a run from its last step to sealed. Every part may fail on its own; the rest goes on."""
+
+    def __init__(self, desk: Desk, model: Model, context: Context, link: GatewayLink) -> None:
+        self.desk, self.model, self.context, self.link = desk, model, context, link
+        self.recorder, self.settings, self.paths = desk.recorder, desk.settings, desk.settings.paths
+        self.report_by = "worker"
+
+    def seal(self, stop_reason: str) -> dict:
+        """Returns the run summary, as written to summary.json. After it nothing is recorded any more."""
+        hasty = stop_reason == "interrupted"
+        self._try("stopping the children", lambda: stop_children(self.desk.started or []))
+        final_report = self._try("the report", lambda: self._ensure_report(stop_reason, hasty)) or ""
+        if not hasty:
+            self._try("the last backup", lambda: back_up(self.settings, self.recorder))
+        self._try("the integrity check", self._check)
+        summary = self._summary(stop_reason, final_report)
+        last = self._record(summary)
+        sealed = self._try("the sealed copy", self._copy)
+        summary["sha256"] = {"run.db": sealed} if sealed else {}
+        self._try("summary.json", lambda: _write_json(self.paths.summary, summary))
+        self.link.flush(last, HASTY_FLUSH_SECONDS if hasty else FLUSH_SECONDS)
+        self.link.close()
+        self.recorder.close_mirror()
+        return summary
+
+    def _try(self, what: str, action: Callable[[], object]) -> object:
+        try:
+            return action()
+        except Exception as error:  # the ending goes on whatever one part does
+            try:
+                self.recorder.event(events.GUARD, guard_reason=f"{what} failed: {error}")
+            except sqlite3.Error:
+                print(f"harness: {what} failed: {error}", flush=True)
+            return None
+
+    def _ensure_report(self, stop_reason: str, hasty: bool) -> str:
+        """The ladder after rung one, the Worker with tools. Returns the report's path."""
+        if not written_reports(self.paths.notes) and not hasty:
+            self._ask_once()
+        if not written_reports(self.paths.notes):
+            self.report_by = "harness"
+            text = report.factual(self.recorder, self.settings.run_id, stop_reason)
+            return self._save(text, "built from run.db by the harness")
+        return f"notes/{written_reports(self.paths.notes)[-1]}"
+
+    def _ask_once(self) -> None:
+        """Rung two: the Worker's model with tools off."""
+        messages = self.context.outgoing([], prompting.text("report"))
+        left = max(LEAST_REPORT_SECONDS, self.desk.clock.remaining())
+        try:
+            reply = self.model.ask("report", messages, deadline=left, patience=left)
+        except HarnessError as error:
+            self.recorder.event(events.REPORT, sanitized_output=f"the model gave no report: {error}")
+            return
+        if reply.text.strip():
+            self._save(reply.text, reply.text, reply)
+        else:
+            self.recorder.event(
+                events.REPORT, reply.usage, reply.cost, sanitized_output="the model's report is empty"
+            )
+
+    def _save(self, text: str, said: str, reply: object = None) -> str:
+        """Write it as the next free notes/final_report_vN.md; beside the record if that is impossible."""
+        usage, cost = (reply.usage, reply.cost) if reply else (None, None)  # type: ignore[attr-defined]
+        text = str(self.recorder.mask(text))
+        try:
+            path = self._write_note(text)
+        except (NotWritten, OSError, KeyError) as error:
+            target = self.paths.telemetry / "final_report_v1.md"
+            target.write_text(text, encoding="utf-8", errors="replace")
+            path, said = str(target), f"{said} (the workspace could not take it: {error})"
+        self.recorder.event(events.REPORT, usage, cost, command_or_input=path, sanitized_output=said)
+        return path
+
+    def _write_note(self, text: str) -> str:
+        name = "final_report_v1.md"
+        if os.path.lexists(self.paths.notes / name):
+            name = next_free(self.paths.notes, name)
+        self.paths.notes.mkdir(parents=True, exist_ok=True)
+        return write_new(notes_folder(self.paths.notes), name, text, self.recorder, self.desk.owner())
+
+    def _check(self) -> None:
+        self.recorder.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        answer = self.recorder.query("PRAGMA integrity_check")
+        if answer != [("ok",)]:
+            raise HarnessError(f"run.db is damaged: {answer[:3]}")
+
+    def _summary(self, stop_reason: str, final_report: object) -> dict:
+        summary = {"run_id": self.settings.run_id, "status": "sealed", "stop_reason": stop_reason}
+        summary["elapsed_seconds"] = round(self.desk.clock.elapsed(), 3)
+        summary |= report.counts(self.recorder)
+        summary["events"] += 1  # RUN_SEALED itself
+        return summary | {
+            "mirror": self.recorder.mirror_state,
+            "final_report_written": bool(final_report),
+            "final_report": final_report,
+            "final_report_by": self.report_by,
+            "sha256": {},  # of a file that holds this row: it can only stand in summary.json
+        }
+
+    def _record(self, summary: dict) -> int:
+        text = json.dumps(summary)
+        self._try("the checkpoint", lambda: self.recorder.checkpoint({"status": "sealed", "summary": text}))
+        last = self._try("RUN_SEALED", lambda: self.recorder.event(events.RUN_SEALED, sanitized_output=text))
+        return int(last or 0)  # type: ignore[call-overload]
+
+    def _copy(self) -> str:
+        """VACUUM INTO, never a copied live file. Returns the copy's SHA-256."""
+        target, partial = self.paths.sealed_db, self.paths.sealed_db.with_suffix(".partial")
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        partial.unlink(missing_ok=True)
+        self.recorder.db.execute("VACUUM INTO ?", (str(partial),))
+        with open(partial, "rb") as file:
+            os.fsync(file.fileno())
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        os.replace(partial, target)
+        return digest
+
+
+def _write_json(path: Path, value: dict) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    os.replace(partial, path)

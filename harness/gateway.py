@@ -1,0 +1,109 @@
+"""GUEST: posts events to the gateway and polls it for commands, in one background thread.
+
+A dead gateway never holds the loop up: events stay in run.db and are sent again from the watermark.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+import urllib.request
+
+from harness.settings import Settings
+
+BATCH = 100
+IDLE_SECONDS = 1.0  # between looks when nobody wakes the thread
+LONGEST_PAUSE = 5.0
+TIMEOUT = 10.0
+
+
+class GatewayLink:
+    """Owns the watermark (highest id the gateway holds without a hole) and the commands not yet taken."""
+
+    def __init__(self, settings: Settings, commands_after: int = 0) -> None:
+        self.url, self.token = settings.gateway_url.rstrip("/"), settings.token
+        self.run_id, self.db = settings.run_id, settings.paths.primary_db
+        self.watermark, self.commands_after = 0, commands_after  # the gateway's answer moves it on
+        self.problem = ""
+        self._commands: list[dict] = []
+        self._lock = threading.Lock()
+        self._wake, self._closed = threading.Event(), threading.Event()
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._thread = threading.Thread(target=self._run, daemon=True, name="gateway-link")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def take_commands(self) -> list[dict]:
+        """Commands that arrived since the last call, oldest first, each once."""
+        with self._lock:
+            taken, self._commands = self._commands, []
+        return taken
+
+    def flush(self, last_id: int, seconds: float) -> bool:
+        """Wait until the gateway holds every row up to last_id, at most that long."""
+        ends = time.monotonic() + seconds
+        while self.watermark < last_id and time.monotonic() < ends:
+            self.wake()
+            time.sleep(0.05)
+        return self.watermark >= last_id
+
+    def close(self) -> None:
+        self._closed.set()
+        self.wake()
+        self._thread.join(timeout=2.0)
+
+    def _run(self) -> None:
+        pause = IDLE_SECONDS
+        while not self._closed.is_set():
+            self._wake.wait(pause)
+            self._wake.clear()
+            try:
+                while self._push():
+                    pass
+                self._poll()
+                self.problem, pause = "", IDLE_SECONDS
+            except (OSError, ValueError, sqlite3.Error) as error:
+                self.problem = str(error)
+                pause = min(LONGEST_PAUSE, pause * 2)
+                self._closed.wait(0.2)  # a loop that wakes us each step must not become a storm
+
+    def _push(self) -> bool:
+        """Send one batch. True: there may be more."""
+        rows = self._rows()
+        if not rows:
+            return False
+        answer = self._call("/v1/events", {"run_id": self.run_id, "events": rows})
+        before, self.watermark = self.watermark, int(answer["watermark"])
+        return self.watermark > before
+
+    def _rows(self) -> list[dict]:
+        db = sqlite3.connect(f"file:{self.db}?mode=ro", uri=True, timeout=5.0)
+        try:
+            db.row_factory = sqlite3.Row
+            sql = "SELECT * FROM execution_logs WHERE id > ? ORDER BY id LIMIT ?"
+            return [dict(row) for row in db.execute(sql, (self.watermark, BATCH)).fetchall()]
+        finally:
+            db.close()  # an open reader would pin the WAL
+
+    def _poll(self) -> None:
+        answer = self._call(f"/v1/commands?after={self.commands_after}")
+        fresh = [command for command in answer["commands"] if int(command["id"]) > self.commands_after]
+        with self._lock:
+            self._commands += fresh
+            self.commands_after = max([self.commands_after, *(int(command["id"]) for command in fresh)])
+
+    def _call(self, path: str, body: dict | None = None) -> dict:
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=data, headers=headers)
+        with self._opener.open(request, timeout=TIMEOUT) as response:
+            answer = json.loads(response.read())
+        if not isinstance(answer, dict):
+            raise ValueError(f"{path} answered no JSON object")
+        return answer

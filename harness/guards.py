@@ -1,0 +1,76 @@
+"""GUEST: the three run-time guards, as three rows. They escalate; they never stop the process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+JUMP, NUDGE = "jump to the final report", "nudge"
+
+
+@dataclass(frozen=True)
+class View:
+    """What the guards look at before a step. Money in dollars; repeated: a call that came too often."""
+
+    disk_percent: float
+    disk_limit_percent: float
+    spent: float
+    worst_next: float
+    budget: float
+    reserve: float
+    repeated: str | None
+
+
+@dataclass(frozen=True)
+class Guard:
+    """name; what it answers to a View (a reason, or None); what then happens; stop_reason of a jump."""
+
+    name: str
+    check: Callable[[View], str | None]
+    action: str
+    stop_reason: str | None
+
+
+def _disk(view: View) -> str | None:
+    if view.disk_percent > view.disk_limit_percent:
+        return f"the disk is {view.disk_percent:.0f} % full, {view.disk_limit_percent:.0f} % are allowed"
+    return None
+
+
+def _money(view: View) -> str | None:
+    if view.spent + view.worst_next > view.budget - view.reserve:
+        return f"${view.spent:.4f} of ${view.budget:.2f} spent; the rest is kept for the report"
+    return None
+
+
+def _repetition(view: View) -> str | None:
+    return view.repeated
+
+
+GUARDS = (
+    Guard("disk", _disk, JUMP, "disk limit reached"),
+    Guard("money", _money, JUMP, "budget exhausted"),
+    Guard("repetition", _repetition, NUDGE, None),
+)
+
+
+@dataclass
+class Repetition:
+    """Remembers the calls of the last steps; names one that came `limit` times in `window` steps."""
+
+    limit: int
+    window: int
+    steps: list[list[str]] = field(default_factory=list)
+
+    def saw(self, calls: list[str]) -> None:
+        self.steps = [*self.steps, calls][-self.window :]
+
+    def found(self) -> str | None:
+        """The repeated call, once: finding it forgets it, so that the nudge does not come at every step."""
+        counts = Counter(call for calls in self.steps for call in set(calls))
+        for call, times in counts.items():
+            if times >= self.limit:
+                self.steps = [[other for other in calls if other != call] for calls in self.steps]
+                return f"{times} times in {self.window} steps: {call}"
+        return None

@@ -1,0 +1,31 @@
+"""GUEST: tells the Worker the time between steps, and names a repetition. Texts: prompts/nudges/."""
+
+from __future__ import annotations
+
+from harness.clock import spoken
+from harness.prompting import fill, text
+
+LEAST_PER_RUN = 8  # a short run still gets its nudges
+
+
+class Nudges:
+    """When the next nudge is due, in active seconds."""
+
+    def __init__(self, every_minutes: float, length_seconds: float, last: float = 0.0) -> None:
+        self.interval = min(every_minutes * 60, length_seconds / LEAST_PER_RUN)
+        self.last = last
+
+    def due(self, elapsed: float) -> bool:
+        """True once per interval; a long step that skips several yields one nudge."""
+        if elapsed - self.last < self.interval:
+            return False
+        self.last = elapsed - elapsed % self.interval
+        return True
+
+
+def time_nudge(phase: str, elapsed: float, remaining: float) -> str:
+    return fill(text(f"nudges/{phase.lower()}"), elapsed=spoken(elapsed), remaining=spoken(remaining))
+
+
+def repetition_nudge(what: str) -> str:
+    return fill(text("nudges/repetition"), what=what)

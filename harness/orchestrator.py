@@ -1,0 +1,291 @@
+"""GUEST: the loop. `step` is the whole of it; stopping is an exception (errors.EndRun)."""
+
+from __future__ import annotations
+
+import json
+import threading
+import traceback
+
+from harness import prompting, tools
+from harness.backup import back_up
+from harness.clock import Clock, spoken
+from harness.context import Context, Step
+from harness.digest import Digest
+from harness.ending import Ending, written_reports
+from harness.errors import EndRun, Interrupted, ModelError, NoMoney
+from harness.gateway import GatewayLink
+from harness.guards import GUARDS, JUMP, Repetition, View
+from harness.machine import disk_percent
+from harness.model import Model, Reply, ToolCall
+from harness.money import Purse
+from harness.nudges import Nudges, repetition_nudge, time_nudge
+from harness.phases import FINAL, PHASES, Phase, phase_at
+from harness.session import Session
+from harness.settings import Settings
+from harness.telemetry import events
+from harness.telemetry.recorder import Recorder
+from harness.text import clean
+from harness.tools.base import Desk, Outcome
+
+MOST_FAILURES = 5  # failed steps in a row before the ending begins
+MOST_CALLS = 8  # tool calls of one reply that are run
+STEPS_AFTER_REPORT = 2
+COMPACTED = "Your context was cut: older steps are only in the digest now. Reorient with list_workspace."
+NO_CALL = "You answered without a tool call, so nothing happened. Go on with a tool call."
+CUT = "Your last reply was cut at the limit of {limit} tokens; none of its tool calls was run. Be briefer."
+
+
+class Orchestrator:
+    """One run, from its first step to sealed. The parts are made in __main__.py."""
+
+    def __init__(
+        self, settings: Settings, recorder: Recorder, clock: Clock, purse: Purse, model: Model, desk: Desk,
+        context: Context, digest: Digest, nudges: Nudges, link: GatewayLink, session: Session,
+        stop: threading.Event,
+    ) -> None:  # fmt: skip
+        self.settings, self.recorder, self.clock, self.purse = settings, recorder, clock, purse
+        self.model, self.desk, self.context, self.digest = model, desk, context, digest
+        self.nudges, self.link, self.session, self.stop = nudges, link, session, stop
+        self.ending = Ending(desk, model, context, link)
+        self.repetition = Repetition(settings.repeat_limit, settings.repeat_window)
+        self.phase: Phase | None = next((p for p in PHASES if p.name == session.phase), None)
+        self.reports_before: set[str] = set()
+        self.steps_since_report = 0
+        self.failures = 0
+
+    def run(self) -> dict:
+        """Steps until something ends the run; then the ladder and the seal. Returns the summary."""
+        stop_reason = self._loop()
+        return self.ending.seal(stop_reason)
+
+    def _loop(self) -> str:
+        while True:
+            try:
+                self.step()
+                self.failures = 0
+            except EndRun as end:
+                return self.session.cause or end.stop_reason
+            except Interrupted:
+                return "interrupted"
+            except NoMoney:
+                return "budget exhausted"
+            except Exception as error:
+                if reason := self._failed(error):
+                    return self.session.cause or reason
+
+    def step(self) -> None:
+        self._end_if_over()
+        self._obey_commands()
+        self.desk.step = self.recorder.step = self.session.step = self.session.step + 1
+        self._enter_phase()
+        self._compact()
+        nudges = self._nudges()
+        reply = self._ask(nudges)
+        results = [self._act(number, call) for number, call in enumerate(self._calls(reply), start=1)]
+        self.context.add(self._as_step(nudges, reply, results))
+        self._backup()
+        self._checkpoint()
+        self._end_if_delivered(reply)
+
+    # What comes before the model is asked
+
+    def _end_if_over(self) -> None:
+        if self.stop.is_set():
+            raise Interrupted("asked to stop")
+        if self.clock.wall_remaining() <= 0:
+            raise EndRun("wall limit reached")
+        have_report = bool(written_reports(self.settings.paths.notes))
+        if self.clock.remaining() <= 0 or (self.clock.in_reserve() and not have_report):
+            raise EndRun("time limit reached")
+
+    def _obey_commands(self) -> None:
+        self.link.wake()
+        for command in self.link.take_commands():
+            self.session.commands_after = max(self.session.commands_after, int(command["id"]))
+            self.recorder.event(events.COMMAND, command_or_input=json.dumps(command)[:2000])
+            if command["name"] == "finish" and not self.session.cause:
+                self.session.cause = "finished by a person"
+                self.clock.finish_soon()
+
+    def _enter_phase(self) -> None:
+        """Time and guards decide the phase; a cause set by a guard or a person means the final one."""
+        self._check_jumps()
+        phase = FINAL if self.session.cause else phase_at(self.clock.fraction())
+        if phase is self.phase:
+            return
+        self.phase = self.desk.phase = phase
+        self.recorder.phase = self.session.phase = phase.name
+        self.model.final = phase is FINAL
+        self.reports_before = set(written_reports(self.settings.paths.notes))
+        self.recorder.event(events.PHASE_STARTED, sanitized_output=phase.goal)
+
+    def _check_jumps(self) -> None:
+        view = self._view(None)
+        for guard in GUARDS:
+            if guard.action == JUMP and not self.session.cause and (reason := guard.check(view)):
+                self.session.cause = guard.stop_reason or ""
+                self.recorder.event(events.GUARD, guard_reason=f"{guard.name}: {reason}; {guard.action}")
+
+    def _view(self, repeated: str | None) -> View:
+        return View(
+            disk_percent=disk_percent(self.settings.paths.workspace),
+            disk_limit_percent=self.settings.disk_limit_percent,
+            spent=self.purse.spent + self.purse.unknown,
+            worst_next=self.purse.worst_case(self.context.chars()),
+            budget=self.purse.budget,
+            reserve=self.purse.reserve,
+            repeated=repeated,
+        )
+
+    def _compact(self) -> None:
+        self.compacted = self.context.is_full()
+        if self.compacted:
+            self.digest.refresh(self.context, self.context.cut())
+
+    def _nudges(self) -> list[dict]:
+        texts = []
+        if self.nudges.due(self.clock.elapsed()):
+            texts.append(time_nudge(self.desk.phase.name, self.clock.elapsed(), self.clock.remaining()))
+        if what := self.repetition.found():
+            self.recorder.event(events.GUARD, guard_reason=f"repetition: {what}")
+            texts.append(repetition_nudge(what))
+        for text in texts:
+            self.recorder.event(events.SYSTEM_NUDGE, sanitized_output=text)
+        return [{"role": "user", "content": text} for text in texts]
+
+    # The model, and what it wants done
+
+    def _ask(self, nudges: list[dict]) -> Reply:
+        messages = self.context.outgoing(nudges, self._status(len(nudges)))
+        left = self.clock.until_reserve() if not self.session.cause else self.clock.remaining()
+        offered = tools.schemas(self.desk.phase.tools)
+        reply = self.model.ask("worker", messages, offered, deadline=max(5.0, left))
+        self.recorder.event(
+            events.WORKER_THOUGHT, reply.usage, reply.cost, sanitized_output=clean(reply.text).strip()
+        )
+        if reply.cut:
+            self.recorder.event(
+                events.API_ERROR, sanitized_output="reply cut by the token limit; no call of it was run"
+            )
+        return reply
+
+    def _status(self, nudges: int) -> str:
+        files = dict(self.recorder.query("SELECT file_type, COUNT(*) FROM file_registry GROUP BY file_type"))
+        notices = [COMPACTED] if self.compacted else []
+        if nudges:
+            notices.append(
+                "There is a new message from the orchestrator above; answer it in your next thought."
+            )
+        if self.session.cause:
+            notices.append(f"The session is being brought to its end: {self.session.cause}.")
+        return prompting.fill(
+            prompting.text("status"),
+            phase=self.desk.phase.name,
+            goal=self.desk.phase.goal,
+            step=str(self.session.step),
+            elapsed=spoken(self.clock.elapsed()),
+            length=spoken(self.clock.end),
+            remaining=spoken(self.clock.remaining()),
+            spent=f"{self.purse.spent:.4f}",
+            budget=f"{self.purse.budget:.2f}",
+            notes=str(files.get("SCRATCHPAD", 0)),
+            scripts=str(files.get("SCRIPT", 0)),
+            masters=str(files.get("MASTER_SUMMARY", 0)),
+            notices="\n".join(notices) or "No news.",
+        )
+
+    def _calls(self, reply: Reply) -> tuple[ToolCall, ...]:
+        return () if reply.cut else reply.tool_calls
+
+    def _act(self, number: int, call: ToolCall) -> Outcome:
+        """Run one tool call and record both its halves. Whatever happens, the call gets its one result."""
+        arguments = tools.parse(call.arguments)
+        command = (arguments or {}).get("command") if call.name == "execute_shell" else None
+        shown = command if isinstance(command, str) else call.arguments
+        self.recorder.event(events.TOOL_CALL, tool_name=call.name[:80], command_or_input=clean(shown))
+        self.desk.call = number
+        outcome = self._outcome(number, call.name, arguments)
+        outcome = Outcome(str(self.recorder.mask(clean(outcome.text))), outcome.status, outcome.reason)
+        self.recorder.event(
+            events.TOOL_RESULT,
+            tool_name=call.name[:80],
+            sanitized_output=outcome.text,
+            guard_status=outcome.status,
+            guard_reason=outcome.reason,
+        )
+        return outcome
+
+    def _outcome(self, number: int, name: str, arguments: dict | None) -> Outcome:
+        if number > MOST_CALLS:
+            return Outcome(f"Not run: only {MOST_CALLS} calls of one reply are run.")
+        try:
+            return tools.use(name, arguments, self.desk)
+        except Exception as error:  # a broken tool is a result, not the end of the step
+            self.recorder.event(events.GUARD, guard_reason=f"tool {name[:80]} failed: {error!r}"[:1000])
+            return Outcome(f"The tool failed: {type(error).__name__}: {error}")
+
+    def _as_step(self, nudges: list[dict], reply: Reply, results: list[Outcome]) -> Step:
+        calls = self._calls(reply)
+        self.repetition.saw([f"{call.name} {call.arguments[:300]}" for call in calls])
+        said: dict = {"role": "assistant", "content": str(self.recorder.mask(clean(reply.text)))}
+        if calls:
+            said["tool_calls"] = [_as_message(call) for call in calls]
+        messages = [*nudges, said]
+        for call, outcome in zip(calls, results, strict=True):
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": outcome.text})
+        if reply.cut:
+            messages.append(
+                {"role": "user", "content": CUT.format(limit=self.settings.max_completion_tokens)}
+            )
+        elif not calls:
+            messages.append({"role": "user", "content": NO_CALL})
+        return Step(self.session.step, messages)
+
+    # What comes after
+
+    def _backup(self) -> None:
+        if self.settings.backup_every_steps and self.session.step % self.settings.backup_every_steps == 0:
+            back_up(self.settings, self.recorder)
+
+    def _checkpoint(self) -> None:
+        session = self.session
+        session.elapsed_seconds, session.wall_seconds = self.clock.elapsed(), self.clock.wall_elapsed()
+        session.spent_usd, session.unknown_usd = self.purse.spent, self.purse.unknown
+        session.chars_per_token, session.last_nudge_seconds = self.purse.chars_per_token, self.nudges.last
+        session.ends_at_seconds, session.watermark = self.clock.end, self.link.watermark
+        session.digest = self.context.digest
+        session.keep(self.context.steps)
+        session.save(self.recorder)
+        self.link.wake()
+
+    def _end_if_delivered(self, reply: Reply) -> None:
+        if self.desk.phase is not FINAL:
+            return
+        if not set(written_reports(self.settings.paths.notes)) - self.reports_before:
+            return
+        self.steps_since_report += 1
+        if not reply.tool_calls or self.steps_since_report > STEPS_AFTER_REPORT:
+            raise EndRun("report delivered")
+
+    def _failed(self, error: Exception) -> str | None:
+        """Record a failed step. Returns a stop_reason once there were too many in a row."""
+        self.failures += 1
+        known = isinstance(error, ModelError)
+        detail = str(error) if known else "".join(traceback.format_exception(error))[-3000:]
+        self.recorder.event(
+            events.API_ERROR if known else events.GUARD, guard_reason=f"step failed: {detail}"
+        )
+        if self.failures < MOST_FAILURES:
+            self.clock.wait(min(5.0, 0.2 * 2**self.failures), self.stop)
+            return None
+        return "model unreachable" if known else "interrupted"
+
+
+def _as_message(call: ToolCall) -> dict:
+    """Arguments that are no JSON object would make some providers refuse every later prompt."""
+    arguments = (
+        call.arguments
+        if tools.parse(call.arguments) is not None
+        else json.dumps({"malformed": call.arguments})
+    )
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}

@@ -1,0 +1,45 @@
+"""GUEST: loads prompts/*.md and fills their {{blanks}}. What it returns is sent and stored byte for byte."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from harness.machine import describe
+from harness.settings import Settings
+
+FOLDER = Path(__file__).with_name("prompts")
+FREE_CHOICE = "Nobody has set you a task. What you work on is your own decision."
+
+
+def text(name: str) -> str:
+    return (FOLDER / f"{name}.md").read_text(encoding="utf-8").strip()
+
+
+def fill(template: str, **blanks: str) -> str:
+    for name, value in blanks.items():
+        template = template.replace("{{" + name + "}}", value)
+    return template
+
+
+def build(settings: Settings) -> dict[str, str]:
+    """The system prompts of this run: worker, inspector, digest. Machine facts are read once, here."""
+    task = f"Your operator has set this task:\n\n{settings.task}" if settings.task else FREE_CHOICE
+    worker = fill(
+        text("worker"),
+        machine=describe(settings.paths.workspace),
+        workspace=str(settings.paths.workspace),
+        network=text("network_open"),
+        task=task,
+        timeout=f"{settings.command_timeout_seconds:.0f}",
+        digest_tokens=str(settings.digest_max_tokens),
+        window_max=str(settings.window_max_steps),
+        window_min=str(settings.window_min_steps),
+    )
+    words = str(int(settings.digest_max_tokens * 0.6))
+    digest = fill(text("digest"), tokens=str(settings.digest_max_tokens), words=words)
+    return {"worker": worker, "inspector": text("inspector"), "digest": digest}
+
+
+def sha256(content: str) -> str:
+    return hashlib.sha256(content.encode()).hexdigest()

@@ -1,0 +1,59 @@
+"""GUEST: the checkpoint of a run in session_state, written after each step and read after a crash."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+
+from harness.context import Step
+from harness.telemetry.recorder import Recorder
+
+INTERRUPTED = "interrupted: the harness was restarted during this call; it was not run again"
+
+
+@dataclass
+class Session:
+    """What a restarted loop needs to go on as if nothing had happened. Seconds are active ones.
+
+    cause: the stop_reason that a guard or a person has fixed already; '' while nothing did.
+    """
+
+    run_id: str
+    status: str = "running"
+    step: int = 0
+    phase: str = ""
+    elapsed_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    spent_usd: float = 0.0
+    unknown_usd: float = 0.0
+    chars_per_token: float = 0.0
+    last_nudge_seconds: float = 0.0
+    cause: str = ""
+    ends_at_seconds: float = 0.0
+    commands_after: int = 0
+    watermark: int = 0
+    digest: str = ""
+    window: list[dict] = field(default_factory=list)
+
+    def save(self, recorder: Recorder) -> None:
+        recorder.checkpoint({key: _text(value) for key, value in asdict(self).items()})
+
+    def steps(self) -> list[Step]:
+        return [Step(item["number"], item["messages"]) for item in self.window]
+
+    def keep(self, steps: list[Step]) -> None:
+        self.window = [{"number": step.number, "messages": step.messages} for step in steps]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def load(recorder: Recorder, run_id: str) -> Session | None:
+    """The session to go on with, or None for a new run."""
+    state = recorder.state()
+    if state.get("run_id") != run_id or state.get("status") != "running":
+        return None
+    texts = {key for key, value in asdict(Session(run_id)).items() if isinstance(value, str)}
+    known = {key: value for key, value in state.items() if key in Session.__dataclass_fields__}
+    return Session(**{key: value if key in texts else json.loads(value) for key, value in known.items()})

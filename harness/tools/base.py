@@ -1,0 +1,68 @@
+"""GUEST: what every tool is given (Desk) and gives back (Outcome)."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import threading
+from dataclasses import dataclass
+
+from harness.clock import Clock
+from harness.inspector import Inspector
+from harness.phases import Phase
+from harness.settings import Settings
+from harness.telemetry import events
+from harness.telemetry.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the Worker gets to read, and what the gate made of it.
+
+    status: BYPASS (nothing external in it), ALLOW or BLOCK (the Inspector decided; reason says why).
+    """
+
+    text: str
+    status: str = events.BYPASS
+    reason: str | None = None
+
+
+@dataclass
+class Desk:
+    """The parts of the run that tools work with. `phase` and `step` are set by the loop."""
+
+    settings: Settings
+    recorder: Recorder
+    clock: Clock
+    inspector: Inspector
+    stop: threading.Event
+    phase: Phase
+    step: int = 0
+    call: int = 0  # of this step, from 1: names the output file
+    started: list[int] | None = None  # process groups of commands, for the end of the run
+
+    def owner(self) -> tuple[int, int] | None:
+        """uid and gid that files and commands belong to; None: stay as we are."""
+        return user_ids(self.settings.tool_user)
+
+
+def user_ids(name: str | None) -> tuple[int, int] | None:
+    if name is None:
+        return None
+    entry = pwd.getpwnam(name)
+    return entry.pw_uid, entry.pw_gid
+
+
+def groups_of(name: str) -> list[int]:
+    return os.getgrouplist(name, pwd.getpwnam(name).pw_gid)
+
+
+def schema(name: str, description: str, **properties: dict) -> dict:
+    """An OpenAI function schema. A property is required unless it carries 'optional': True."""
+    required = [key for key, value in properties.items() if not value.get("optional")]
+    shown = {key: {k: v for k, v in value.items() if k != "optional"} for key, value in properties.items()}
+    parameters = {"type": "object", "properties": shown, "required": required, "additionalProperties": False}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }

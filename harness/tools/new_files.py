@@ -1,0 +1,98 @@
+"""GUEST: writes notes and scripts that can only be new: no overwriting, plain names, a registry row each."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.telemetry.recorder import Recorder
+
+_PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]{1,120}")
+_VERSION = re.compile(r"_v(\d{1,6})$")
+_MASTER = re.compile(r"master(_v\d+)?\.md")
+
+
+class NotWritten(Exception):
+    """Why the file was not written, and what to do instead."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of the workspace: its place, its name there, what it holds, the mode of a new file."""
+
+    path: Path
+    name: str
+    file_type: str
+    mode: int
+
+
+def write_new(
+    folder: Folder, name: str, content: str, recorder: Recorder, owner: tuple[int, int] | None
+) -> str:
+    """Create folder/name with content, durable. Returns its path in the workspace. Raises NotWritten."""
+    name = name.removeprefix(f"{folder.name}/")
+    if not _PLAIN.fullmatch(name) or name.startswith(".") or len(name.encode(errors="replace")) > 240:
+        raise NotWritten(
+            f"{name[:80]!r} is not a plain file name: no folders, no leading dot, at most 120 characters"
+        )
+    raw = content.encode("utf-8", errors="replace")
+    try:
+        _create(folder, name, raw, owner)
+    except FileExistsError:
+        raise NotWritten(
+            f"{folder.name}/{name} exists and nothing is ever overwritten. "
+            f"The next free version is {next_free(folder.path, name)}"
+        ) from None
+    except OSError as error:
+        raise NotWritten(f"{folder.name}/{name} could not be written: {error.strerror}") from error
+    path = f"{folder.name}/{name}"
+    recorder.register(path, file_type(folder, name), version(name))
+    return path
+
+
+def _create(folder: Folder, name: str, raw: bytes, owner: tuple[int, int] | None) -> None:
+    """The folder belongs to the Worker, so neither it nor the file may be a link to elsewhere."""
+    where = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        handle = os.open(name, flags, folder.mode, dir_fd=where)
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, folder.mode)
+            if owner:
+                os.fchown(handle, *owner)
+            file.write(raw)
+            file.flush()
+            os.fsync(handle)
+    finally:
+        os.close(where)
+
+
+def version(name: str) -> int:
+    found = _VERSION.search(Path(name).stem)
+    return int(found.group(1)) if found else 1
+
+
+def next_free(folder: Path, name: str) -> str:
+    """x.md -> x_v2.md -> x_v3.md: the first that does not exist."""
+    path = Path(name)
+    stem, number = _VERSION.sub("", path.stem), version(name)
+    while True:
+        number += 1
+        candidate = f"{stem}_v{number}{path.suffix}"
+        if not os.path.lexists(folder / candidate):
+            return candidate
+
+
+def file_type(folder: Folder, name: str) -> str:
+    is_master = folder.file_type == "SCRATCHPAD" and _MASTER.fullmatch(name)
+    return "MASTER_SUMMARY" if is_master else folder.file_type
+
+
+def notes_folder(path: Path) -> Folder:
+    return Folder(path, "notes", "SCRATCHPAD", 0o644)
+
+
+def scripts_folder(path: Path) -> Folder:
+    return Folder(path, "scripts", "SCRIPT", 0o755)
