@@ -1,4 +1,4 @@
-"""HOST: brings a run home: the guest's archive, the gateway's folder and the console log into runs/<run_id>."""
+"""HOST: brings a run home: guest archive, gateway folder and console log into runs/<run_id>."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def bring(place: snapshot.Place, gateway: Path, target: Path, prepared: dict[str
     if console.is_file():
         extra["console.log"] = console
     with Shell(place.address, place.keys_dir) as shell:
-        folder = intake.receive(shell.stream(STREAM), target, extra, _manifest(place, gateway, prepared, versions))
+        folder = intake.receive(
+            shell.stream(STREAM), target, extra, _manifest(place, gateway, prepared, versions)
+        )
     if not intake.is_complete(folder):
         raise LabError(
             f"run {target.name} came incomplete: {folder / 'manifest.json'} says what is missing",

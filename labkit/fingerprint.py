@@ -1,4 +1,4 @@
-"""HOST: one hash over everything `lab up` builds the guest from, so that a second `up` knows there is nothing to do."""
+"""HOST: one hash over everything `lab up` builds the guest from: decides whether a second `up` has work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def of(lab: Lab) -> str:
 
 
 def _sources() -> list[Path]:
-    roles = [role for role in (REPO / "roles").iterdir() if role.is_dir() and role.name not in NOT_IN_THE_SNAPSHOT]
+    roles = [
+        role for role in (REPO / "roles").iterdir() if role.is_dir() and role.name not in NOT_IN_THE_SNAPSHOT
+    ]
     files = [path for role in roles for path in role.rglob("*") if path.is_file() and _counts(path)]
     return files + [REPO / "playbooks" / name for name in PLAYBOOKS]
 

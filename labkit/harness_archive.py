@@ -1,4 +1,4 @@
-"""HOST: builds the one archive that is shipped into the guest: harness/ and its packages for the guest's Python."""
+"""HOST: builds the one archive that goes into the guest: harness/ and its packages."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ def _compile(folder: Path, python: str) -> None:
     """Byte code made here spares the guest seconds at each start; only valid for the same Python."""
     if python == f"{sys.version_info.major}.{sys.version_info.minor}":
         compileall.compile_dir(
-            folder, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH, stripdir=str(folder)
+            folder,
+            quiet=2,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+            stripdir=str(folder),
         )
 
 

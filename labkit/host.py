@@ -65,7 +65,7 @@ def _answers() -> bool:
 
 
 def _let_libvirt_probe_kvm() -> None:
-    """Where root can open /dev/kvm and libvirt's user can't, libvirt probes QEMU anew at each start (minutes)."""
+    """Where only root can open /dev/kvm, libvirt probes QEMU anew at each start (minutes)."""
     if KVM.exists() and KVM.stat().st_mode & 0o777 != 0o660:
         shutil.chown(KVM, "root", "kvm")
         KVM.chmod(0o660)
@@ -78,4 +78,6 @@ def _start(command: list[str]) -> None:
         raise LabError(f"{command[0]} is not installed", "`./lab doctor` installs what is missing") from error
     already_there = "already running" in done.stderr.lower() or "pid file" in done.stderr.lower()
     if done.returncode != 0 and not already_there:
-        raise LabError(f"{' '.join(command)} failed: {done.stderr.strip()}", "`lab doctor` checks this machine")
+        raise LabError(
+            f"{' '.join(command)} failed: {done.stderr.strip()}", "`lab doctor` checks this machine"
+        )

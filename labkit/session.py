@@ -7,11 +7,13 @@ import math
 import os
 import pwd
 import secrets
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from labkit import playbooks, snapshot, state
+from harness.settings import Settings
+from labkit import playbooks, runs, snapshot, state
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, USAGE, LabError
 from labkit.gateway import keys, process
@@ -23,12 +25,6 @@ from labkit.progress import Progress
 MAX_MINUTES = 48 * 60
 MAX_BUDGET_USD = 10_000
 REHEARSAL = "rehearsal"
-# Names in run.yml that the harness reads under another name, or as they are without the prefix.
-HARNESS_SETTINGS = (
-    "max_completion_tokens request_timeout_seconds window_max_steps window_min_steps digest_max_tokens "
-    "backup_every_steps nudge_every_minutes command_timeout_seconds disk_limit_percent report_reserve_fraction "
-    "repeat_limit repeat_window output_limit_chars network_programs price_input_per_mtok price_output_per_mtok"
-).split()
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,9 @@ def plan(
     provider = REHEARSAL if model == REHEARSAL else run["run_provider"]
     if provider not in run["run_providers"]:
         raise LabError(
-            f"run_provider '{provider}' is not in run_providers", f"there are: {', '.join(run['run_providers'])}", USAGE
+            f"run_provider '{provider}' is not in run_providers",
+            f"there are: {', '.join(run['run_providers'])}",
+            USAGE,
         )
     if provider == REHEARSAL:
         model = REHEARSAL
@@ -119,7 +117,7 @@ def begin(lab: Lab, wanted: Plan, keep: bool, progress: Progress) -> Path:
 
 def harness_settings(lab: Lab, wanted: Plan) -> dict[str, Any]:
     """run.json as docs/interfaces.md describes it, without the token."""
-    same = {name: lab.run[f"run_{name}"] for name in HARNESS_SETTINGS}
+    same = {name: lab.run[f"run_{name}"] for name in _harness_names() if f"run_{name}" in lab.run}
     return same | {
         "run_id": wanted.run_id,
         "minutes": wanted.minutes,
@@ -134,12 +132,35 @@ def harness_settings(lab: Lab, wanted: Plan) -> dict[str, Any]:
     }
 
 
+def _harness_names() -> list[str]:
+    return [field.name for field in fields(Settings)]
+
+
 def current(lab: Lab) -> Path:
     """The gateway's folder of the run that is in the guest; LabError when there is none."""
     run_id = state.read(lab.dir).get("run")
     if not run_id:
-        raise LabError(f"no run is in the guest '{lab.name}'", "`lab run` starts one; `lab runs` lists collected ones")
+        raise LabError(
+            f"no run is in the guest '{lab.name}'", "`lab run` starts one; `lab runs` lists collected ones"
+        )
     return lab.gateway_dir / run_id
+
+
+def collect(lab: Lab, folder: Path, stop: bool, on_task: Callable[[str], None]) -> Path:
+    """Bring the run of gateway folder `folder` to the caller's runs/; returns its folder there.
+
+    stop: end a session that still runs; without it that is refused.
+    """
+    target = runs.default_root().resolve() / folder.name
+    playbooks.run(
+        "collect",
+        lab,
+        on_task,
+        lab_collect_stop=stop,
+        lab_gateway_folder=str(folder),
+        lab_run_target=str(target),
+    )
+    return target
 
 
 def _bring_up(where: snapshot.Place, keep: bool, progress: Progress) -> None:

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+
 from labkit import disks, state
 from labkit.errors import LabError
 from labkit.guest import Hypervisor

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+
 from labkit import snapshot, state
 from labkit.errors import LabError
 

@@ -1,0 +1,296 @@
+"""HOST: the command line: parses, calls, prints. Data on standard output, talk on standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from labkit import config, runs
+from labkit.analysis import load, terminal
+from labkit.errors import LIMIT, NOT_READY, OK, UNREACHABLE, LabError
+
+# hypervisor verbs import their parts when they are called: the analysis runs where libvirt is not
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+    pretty_exceptions_enable=False,
+    help="Leave two language-model agents alone in a disposable virtual machine, and see what happened.",
+)
+Json = Annotated[bool, typer.Option("--json", help="Print data as JSON.")]
+Inventory = Annotated[Path | None, typer.Option(help="Another inventory folder (or LAB_INVENTORY).")]
+Discard = Annotated[bool, typer.Option("--discard", help="Throw an uncollected run away.")]
+RunName = Annotated[str, typer.Option("--run", help="A run_id, its beginning, or `last`.")]
+LIMIT_REASONS = ("budget exhausted", "disk limit reached", "wall limit reached", "model unreachable")
+
+
+def out(data: Any, as_json: bool, text: str = "") -> None:
+    """Print data: JSON when asked, otherwise a line for a person."""
+    if as_json:
+        typer.echo(json.dumps(data, indent=1, sort_keys=True, default=str))
+    elif text:
+        typer.echo(text)
+
+
+def _lab(inventory: Path | None, why: str) -> config.Lab:
+    """The lab, as root, with libvirt running."""
+    from labkit import host
+
+    lab = config.load(inventory)
+    host.become_root(lab, why)
+    host.ensure_libvirt()
+    return lab
+
+
+@app.command()
+def doctor(inventory: Inventory = None, json: Json = False) -> None:
+    """Is this machine ready, and if not, what to type."""
+    from labkit import doctor as checks
+
+    lab = _lab(inventory, "looking at libvirt")
+    findings = checks.examine(lab)
+    if json:
+        out([vars(finding) for finding in findings], True)
+    else:
+        Console().print(_findings_table(findings))
+    if any(finding.state == "fail" for finding in findings):
+        raise typer.Exit(NOT_READY)
+
+
+def _findings_table(findings: list[Any]) -> Table:
+    table = Table("check", "state", "detail", "what to type", box=None)
+    colours = {"ok": "green", "warn": "yellow", "fail": "red"}
+    for finding in findings:
+        state = f"[{colours[finding.state]}]{finding.state}[/]"
+        table.add_row(finding.check, state, finding.detail, finding.cure)
+    return table
+
+
+@app.command()
+def up(inventory: Inventory = None, discard: Discard = False, json: Json = False) -> None:
+    """Build the guest with its safeguards and take a verified snapshot."""
+    from labkit import provision
+    from labkit.progress import Progress
+
+    lab = _lab(inventory, "building the guest")
+    done = provision.up(lab, Progress(), discard)
+    taken = done["snapshot"]["taken_at"]
+    text = f"nothing to do: the snapshot of {taken} is what the inventory asks for"
+    out(
+        done,
+        json,
+        text if not done["changed"] else f"the guest '{lab.name}' is ready; snapshot of {taken}, verified",
+    )
+
+
+@app.command()
+def run(
+    inventory: Inventory = None,
+    minutes: Annotated[float | None, typer.Option(help="Length of the session.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Dollars, hard limit.")] = None,
+    model: Annotated[str | None, typer.Option(help="The Worker's model; `rehearsal` needs no key.")] = None,
+    inspector_model: Annotated[str | None, typer.Option(help="The Inspector's; default: the same.")] = None,
+    task: Annotated[
+        Path | None, typer.Option(help="A file with the Worker's task; default: its own choice.")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Go on with the guest as it is, without a revert.")
+    ] = False,
+    discard: Discard = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Return once the session has started.")] = False,
+    json: Json = False,
+) -> None:
+    """Start an unattended session and watch it (q leaves, Ctrl-C asks it to finish)."""
+    from labkit import provision, session
+    from labkit.progress import Progress
+
+    lab = config.load(inventory)
+    wanted = session.plan(lab, minutes, budget, model, inspector_model, task)
+    lab = _lab(inventory, "starting a session")
+    session.refuse_uncollected(lab, discard)
+    provision.refuse_stale(lab)
+    folder = session.begin(lab, wanted, keep, Progress())
+    if detach:
+        out({"run": wanted.run_id}, json, f"run {wanted.run_id} has started; `lab watch` shows it")
+        return
+    _watch(folder, json)
+
+
+@app.command()
+def watch(inventory: Inventory = None, json: Json = False) -> None:
+    """Show the run that is in the guest, live."""
+    from labkit import session
+
+    _watch(session.current(_lab(inventory, "watching the run")), json)
+
+
+def _watch(folder: Path, as_json: bool) -> None:
+    from labkit.gateway import commands
+    from labkit.watch import watch as show
+
+    outcome = show(
+        folder, on_interrupt=lambda: commands.append(folder, "finish"), console=Console(stderr=True)
+    )
+    if outcome.how == "sealed":
+        summary = outcome.summary or {}
+        reason = summary.get("stop_reason", "unknown")
+        out(summary, as_json, f"run {folder.name} is sealed ({reason}); `lab collect` brings it to runs/")
+        raise typer.Exit(LIMIT if reason in LIMIT_REASONS else OK)
+    if outcome.how == "lost":
+        raise LabError(
+            f"the gateway of run {folder.name} is gone; the record so far is in {folder}",
+            "`lab status` shows the guest, `lab collect --stop` saves the run",
+            UNREACHABLE,
+        )
+    out({"run": folder.name, "how": "left"}, as_json, "the session goes on; `lab watch` shows it again")
+
+
+@app.command()
+def finish(inventory: Inventory = None, json: Json = False) -> None:
+    """Ask the session to write its report and end."""
+    from labkit import session
+    from labkit.gateway import commands
+
+    folder = session.current(_lab(inventory, "asking the session to finish"))
+    number = commands.append(folder, "finish")
+    out({"run": folder.name, "command": number}, json, f"asked run {folder.name} to finish")
+
+
+@app.command()
+def status(inventory: Inventory = None, json: Json = False) -> None:
+    """What exists and what runs, now."""
+    from labkit import status as truth
+
+    known = truth.describe(_lab(inventory, "asking libvirt"))
+    out(known, json, truth.sentence(known))
+
+
+@app.command()
+def collect(
+    inventory: Inventory = None,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop a session that still runs.")] = False,
+    json: Json = False,
+) -> None:
+    """Bring the run that is in the guest to runs/<run_id>."""
+    from labkit import session
+    from labkit.progress import Progress
+
+    lab = _lab(inventory, "collecting the run")
+    folder = session.current(lab)
+    progress = Progress()
+    with progress.step(f"collecting run {folder.name}"):
+        target = session.collect(lab, folder, stop, progress.detail)
+    out({"run": folder.name, "folder": str(target)}, json, f"run {folder.name} is in {target}")
+
+
+@app.command()
+def revert(inventory: Inventory = None, discard: Discard = False, json: Json = False) -> None:
+    """Go back to the snapshot, with a receipt; the guest is off afterwards."""
+    from labkit import reverting
+
+    lab = _lab(inventory, "reverting the guest")
+    receipt = reverting.revert(lab, discard)
+    out(receipt.as_dict(), json, receipt.line())
+
+
+@app.command()
+def ssh(
+    inventory: Inventory = None,
+    command: Annotated[list[str] | None, typer.Argument(help="A command; default: a shell.")] = None,
+) -> None:
+    """Open a root shell in the guest, or run one command there."""
+    lab = _lab(inventory, "opening a shell in the guest")
+    keys = lab.keys_dir
+    if not (keys / "id_ed25519").is_file():
+        raise LabError(f"there is no guest named '{lab.name}'", "`lab up` builds it")
+    options = ["-o", f"UserKnownHostsFile={keys}/known_hosts", "-o", "StrictHostKeyChecking=yes"]
+    options += ["-o", "ConnectTimeout=10", "-o", "LogLevel=ERROR", "-o", "IdentitiesOnly=yes"]
+    os.execvp(
+        "ssh", ["ssh", "-i", str(keys / "id_ed25519"), *options, f"root@{lab.address}", *(command or [])]
+    )
+
+
+@app.command()
+def down(inventory: Inventory = None, discard: Discard = False, json: Json = False) -> None:
+    """Remove what `up` made. Images and collected runs stay."""
+    from labkit import provision
+    from labkit.progress import Progress
+
+    lab = _lab(inventory, "removing the guest")
+    removed = provision.down(lab, Progress(), discard)
+    out(
+        {"removed": removed},
+        json,
+        f"removed: {', '.join(removed)}" if removed else "there was nothing to remove",
+    )
+
+
+@app.command(name="runs")
+def list_runs(json: Json = False) -> None:
+    """The collected runs."""
+    known = runs.list_runs()
+    if json:
+        out([{**vars(info)} for info in known], True)
+        return
+    table = Table("run", "minutes", "steps", "ended by", "dollars", "whole", box=None)
+    for info in known:
+        cost = "" if info.cost_usd is None else f"{info.cost_usd:.4f}"
+        minutes = "" if info.minutes is None else f"{info.minutes:.1f}"
+        table.add_row(
+            info.run_id,
+            minutes,
+            str(info.steps or ""),
+            info.stop_reason,
+            cost,
+            "yes" if info.complete else "no",
+        )
+    Console().print(table if known else "no runs yet: `lab run`, then `lab collect`")
+
+
+@app.command()
+def query(
+    question: Annotated[str, typer.Argument(help="A named question, or SQL. `lab query list` names them.")],
+    run: RunName = "last",
+    json: Json = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+) -> None:
+    """Ask a collected run, read-only."""
+    result = load.query(runs.find(run), question)
+    if json:
+        terminal.write_json(result, sys.stdout)
+    elif csv:
+        terminal.write_csv(result, sys.stdout)
+    else:
+        terminal.show(result, Console())
+
+
+@app.command()
+def demo(inventory: Inventory = None) -> None:
+    """Everything once: doctor, up, a 3-minute rehearsal, collect, the seven answers, revert."""
+    from labkit import demo as tour
+
+    tour.run(_lab(inventory, "the demo"))
+
+
+def main() -> None:
+    """The entry point: one way to fail, with one sentence and an exit code."""
+    try:
+        app()
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        sys.exit(error.code)
+    except KeyboardInterrupt:
+        print("lab: interrupted; `lab status` shows what exists", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

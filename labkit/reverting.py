@@ -1,0 +1,26 @@
+"""HOST: `lab revert`: refuse what would lose a run, go back, write the receipt, switch the guest off."""
+
+from __future__ import annotations
+
+from labkit import session, snapshot, state
+from labkit.config import Lab
+from labkit.gateway import process
+
+
+def revert(lab: Lab, discard: bool = False) -> snapshot.Receipt:
+    """Back to the verified snapshot; the guest is off afterwards, also when the receipt does not hold.
+
+    Raises LabError: no verified snapshot, an uncollected run, or (exit code 6) a check that does not hold.
+    """
+    where = session.place(lab)
+    snapshot.require_verified(where)
+    session.refuse_uncollected(lab, discard)
+    if run := state.read(lab.dir).get("run"):
+        process.stop(lab.gateway_dir / run)
+    try:
+        receipt = snapshot.revert(where)
+    finally:
+        snapshot.switch_off(where)
+    snapshot.demand(receipt)
+    state.update(lab.dir, run=None, collected=None, dirty=None)
+    return receipt
