@@ -16,8 +16,12 @@ from labkit.gateway.files import JsonLines, read_lines, write_private
 from labkit.gateway.ledger import REQUESTS
 from labkit.gateway.usage import Usage
 
-# No tokenizer in use makes more than one token of two bytes of a JSON body, averaged over a prompt.
-BYTES_PER_TOKEN = 2
+# Tokens that a byte of a request body may become. The first call of a run is taken at its densest; then the
+# densest call seen so far, with a margin, stands for the next. A denser one can pass the cap by that one call.
+FIRST_DENSITY = 1 / 2
+LOWEST_DENSITY = 1 / 6
+DENSITY_MARGIN = 1.2
+MEASURED_FROM_BYTES = 2000  # shorter bodies are mostly the provider's own framing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Reservation:
     purpose: str
     model: str
     time: str
+    body_bytes: int
 
 
 class Budget:
@@ -40,6 +45,9 @@ class Budget:
         self._flights.mkdir(mode=0o700, exist_ok=True)
         self._lines = JsonLines(Path(run_dir) / REQUESTS)
         rows = list(read_lines(self._lines.path))
+        self._densest = 0.0  # tokens a byte
+        for row in rows:
+            self._measure(row.get("body_bytes"), row.get("prompt_tokens"))
         self.spent = sum(row.get("charged_usd") or 0.0 for row in rows)
         self.reserved = 0.0
         self._ids = itertools.count(max((row.get("id") or 0 for row in rows), default=0) + 1)
@@ -47,10 +55,10 @@ class Budget:
 
     def reserve(self, purpose: str, model: str, body_bytes: int, max_tokens: int) -> Reservation | None:
         """Set the worst case of a call aside; None when the cap would not hold it."""
-        worst = self._price(body_bytes / BYTES_PER_TOKEN, max_tokens)
+        worst = self._price(body_bytes * self._density(), max_tokens)
         if self.spent + self.reserved + worst > self.config.budget_usd:
             return None
-        reservation = Reservation(next(self._ids), worst, purpose, model, now_utc())
+        reservation = Reservation(next(self._ids), worst, purpose, model, now_utc(), body_bytes)
         write_private(self._flight(reservation.id), json.dumps(dataclasses.asdict(reservation)))
         self.reserved += worst
         return reservation
@@ -65,6 +73,15 @@ class Budget:
 
     def close(self) -> None:
         self._lines.close()
+
+    def _density(self) -> float:
+        if not self._densest:
+            return FIRST_DENSITY
+        return min(FIRST_DENSITY, max(LOWEST_DENSITY, self._densest * DENSITY_MARGIN))
+
+    def _measure(self, body_bytes: int | None, prompt_tokens: int | None) -> None:
+        if prompt_tokens and body_bytes and body_bytes >= MEASURED_FROM_BYTES:
+            self._densest = max(self._densest, prompt_tokens / body_bytes)
 
     def _price(self, prompt_tokens: float, completion_tokens: float) -> float:
         config = self.config
@@ -84,8 +101,10 @@ class Budget:
     ) -> None:
         charged = self._charge(reservation, status, usage)
         self.spent += charged
+        self._measure(reservation.body_bytes, usage.prompt_tokens)
         row = {"id": reservation.id, "time": reservation.time, "purpose": reservation.purpose}
-        row |= {"model": reservation.model, "status": status} | dataclasses.asdict(usage)
+        row |= {"model": reservation.model, "status": status, "body_bytes": reservation.body_bytes}
+        row |= dataclasses.asdict(usage)
         self._lines.append([row | {"charged_usd": round(charged, 9), "latency_seconds": seconds}])
         self._flight(reservation.id).unlink(missing_ok=True)
 

@@ -28,7 +28,7 @@ def append(run_dir: Path, name: str, args: dict | None = None) -> int:
         raise LabError(f"no run has a gateway folder at {run_dir}", "`lab status` shows the runs", USAGE)
     path = Path(run_dir) / FILE_NAME
     with _lock(path.with_name(FILE_NAME + ".lock")):
-        command_id = max((item["id"] for item in read_lines(path)), default=0) + 1
+        command_id = max((item["id"] for item in _read(path)), default=0) + 1
         lines = JsonLines(path)
         try:
             lines.append([{"id": command_id, "name": name, "args": args or {}, "time": now_utc()}])
@@ -40,8 +40,12 @@ def append(run_dir: Path, name: str, args: dict | None = None) -> int:
 def after(run_dir: Path, watermark: int) -> list[dict]:
     """Commands with an id above `watermark`, ascending: [{"id", "name", "args"}, ...]."""
     keys = ("id", "name", "args")
-    items = read_lines(Path(run_dir) / FILE_NAME)
+    items = _read(Path(run_dir) / FILE_NAME)
     return [{key: item[key] for key in keys} for item in items if item["id"] > watermark]
+
+
+def _read(path: Path) -> list[dict]:
+    return [item for item in read_lines(path) if type(item.get("id")) is int and {"name", "args"} <= set(item)]
 
 
 @contextlib.contextmanager
