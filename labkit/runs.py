@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from labkit.sums import verify_sums
 __all__ = ["RunInfo", "default_root", "find", "list_runs", "receive", "verify_sums"]
 
 MAX_SUMMARY_BYTES = 1_000_000
+# The guest wrote it and a terminal shows it: words and plain punctuation only.
+_PLAIN = re.compile(r"[\w ,.:;()'-]{1,80}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def _info(path: Path) -> RunInfo:
         path=path,
         minutes=None if seconds is None else round(seconds / 60, 1),
         steps=None if steps is None else int(steps),
-        stop_reason=reason[:80] if isinstance(reason, str) else "no summary",
+        stop_reason=reason if isinstance(reason, str) and _PLAIN.fullmatch(reason) else "no summary",
         cost_usd=cost,
         complete=is_complete(path),
     )

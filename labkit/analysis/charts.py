@@ -122,7 +122,7 @@ def _axes(name: str, x: str, y: str) -> Axes:
 
 def _legend(axes: Axes) -> Axes:
     if axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     return axes
 
 

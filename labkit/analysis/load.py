@@ -17,7 +17,16 @@ from labkit.analysis import columns, questions, sqlite_file
 from labkit.analysis.text import harmless
 from labkit.errors import EVIDENCE, USAGE, LabError
 
-REFERENCE_TABLES = ("execution_logs", "file_registry", "session_state")
+# What a record must have to be asked the reference run's questions: table -> columns.
+REFERENCE_TABLES = {
+    "execution_logs": (
+        *("id", "step_number", "timestamp", "elapsed_seconds", "phase", "event_type", "tool_name"),
+        *("command_or_input", "sanitized_output", "guard_status", "guard_reason"),
+        *("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd"),
+    ),
+    "file_registry": ("id", "timestamp", "file_path", "file_type", "version"),
+    "session_state": ("key", "value", "updated_at"),
+}
 TIMEOUT_SECONDS = 30.0
 MAX_ROWS = 1_000_000
 MEMORY_LIMIT = "2GB"
@@ -117,7 +126,11 @@ def opened(run_dir: Path) -> Iterator[Run]:
 
 
 def query(run_dir: Path, sql_or_name: str, timeout: float = TIMEOUT_SECONDS) -> Result:
-    """One question to one run; see `Run.query` and `opened`."""
+    """One question to one run; see `Run.query` and `opened`. `list` answers with the named questions."""
+    if sql_or_name.strip() == "list":
+        return Result(
+            ["name", "question"], [(q.name, q.sentence) for q in map(questions.load, questions.names())]
+        )
     if questions.is_name(sql_or_name):
         questions.load(sql_or_name)  # a misspelt name should not have to wait for the run to load
     with opened(run_dir) as run:
@@ -127,17 +140,25 @@ def query(run_dir: Path, sql_or_name: str, timeout: float = TIMEOUT_SECONDS) -> 
 def _load(path: Path, target: duckdb.DuckDBPyConnection) -> list[str]:
     with sqlite_file.opened(path) as source:
         names = sqlite_file.tables(source)
-        missing = [name for name in REFERENCE_TABLES if name not in names]
-        if missing:
-            raise LabError(
-                f"{path} is not the record of a run: it has no table {', '.join(missing)}",
-                "`lab runs` lists the collected runs",
-                EVIDENCE,
-            )
+        _check_reference(path, {name: columns.of_table(source, name) for name in names})
         try:
             return [note for name in names for note in columns.copy_table(source, target, name)]
         except duckdb.Error as error:
             raise LabError(f"{path} cannot be loaded: {_first_lines(error)}", "", EVIDENCE) from error
+
+
+def _check_reference(path: Path, tables: dict[str, list[columns.Column]]) -> None:
+    """Raises LabError (EVIDENCE) for a database of something else, or of another version of the kit."""
+    for table, wanted in REFERENCE_TABLES.items():
+        present = {column.name.lower() for column in tables.get(table, [])}
+        absent = [name for name in wanted if name not in present]
+        if absent:
+            what = f"column {absent[0]} in {table}" if present else f"table {table}"
+            raise LabError(
+                f"{path} is not the record of a run: it has no {what}",
+                "`lab runs` lists the collected runs; `sqlite3 -readonly` shows what this file is",
+                EVIDENCE,
+            )
 
 
 def _refused(message: str, hint: str = "") -> LabError:

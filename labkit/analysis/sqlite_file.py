@@ -34,7 +34,8 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
         try:
             with closing(_connect(path, Path(scratch))) as connection:
                 yield connection
-        except sqlite3.Error as error:
+        # UnicodeError: sqlite3 cannot decode its own message about a damaged schema
+        except (sqlite3.Error, UnicodeError, MemoryError) as error:
             raise _damaged(path, str(error)) from error
 
 
@@ -125,7 +126,7 @@ def _connect(path: Path, scratch: Path) -> sqlite3.Connection:
 
 def _damaged(path: Path, why: str) -> LabError:
     return LabError(
-        f"{path} is damaged: {harmless(why)}",
+        f"{path} is damaged: {harmless(' '.join(why.split()))[:400]}",
         "mirror.db beside it is the second copy; `lab verify` says what else of the run does not hold",
         EVIDENCE,
     )

@@ -129,6 +129,12 @@ def test_a_misspelt_name_gets_the_nearest_and_the_list(run_dir):
     assert "files_written" in caught.value.hint
 
 
+def test_list_names_the_questions_with_their_sentences(run_dir):
+    columns, rows = load.query(run_dir, "list")
+    assert columns == ["name", "question"]
+    assert ("event_types", "What kinds of events make up the record?") in rows
+
+
 def test_reading_leaves_the_folder_as_it_was_even_where_nothing_can_be_written(run_dir, tmp_path):
     folder, _ = synthetic_run.build(tmp_path, steps=4)
     connection = sqlite3.connect(folder / "run.db")

@@ -66,7 +66,14 @@ def test_without_runs_the_error_says_how_to_get_one(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", "[" * 100_000, '{"steps": NaN, "cost_usd": 1e999}', '{"steps": "x", "stop_reason": 7}'],
+    [
+        "",
+        "[]",
+        "[" * 100_000,
+        '{"steps": NaN, "cost_usd": 1e999}',
+        '{"steps": "x", "stop_reason": 7}',
+        '{"stop_reason": "\\u001b[2J[/red]"}',
+    ],
 )
 def test_a_summary_with_nonsense_in_it_still_gives_a_line(tmp_path, content):
     folder, _ = synthetic_run.build(tmp_path, steps=4)
