@@ -125,15 +125,15 @@ class View:
             "phase": f"{progress.phase or 'not started'} · step {progress.step}",
             "time left": f"{clock(self.seconds_left())} of {clock(config.minutes * 60)}",
             "money": f"${progress.cost_usd:.4f} of ${config.budget_usd:.2f}",
-            "thought": plain(progress.thought, 300),
-            "command": plain(progress.command, 200),
+            "thought": progress.thought,
+            "command": progress.command,
             "written": f"{len(progress.notes)} notes · {len(progress.scripts)} scripts · "
             f"{len(progress.masters)} masters",
             "inspector": f"{progress.reviews} reviews · {progress.blocks} blocked",
             "gateway": self._gateway(),
         }
         for name, text in rows.items():
-            table.add_row(name, Text(text))
+            table.add_row(name, Text(plain(text, 300)))  # all of it: a phase is the guest's word too
         footer = self.notice or "q leaves, the run goes on · Ctrl-C asks the session to finish"
         return Panel(
             table, title=Text(f"run {plain(config.run_id)}"), subtitle=Text(footer), title_align="left"
