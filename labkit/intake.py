@@ -51,11 +51,12 @@ def receive(
     with _alone(target.parent):
         _refuse_to_overwrite(target)
         partial = _fresh(target)
-        extraction = untar.extract(archive, partial, limits)
-        for name, source in extra_files.items():
-            _add(partial, name, source, limits, extraction)
-        _finish(partial, target.name, manifest, extraction)
-        _own(partial)
+        with _kept_only_whole(partial):
+            extraction = untar.extract(archive, partial, limits)
+            for name, source in extra_files.items():
+                _add(partial, name, source, limits, extraction)
+            _finish(partial, target.name, manifest, extraction)
+            _own(partial)
         _put_aside(target)
         partial.rename(target)
     return target
@@ -113,6 +114,22 @@ def _fresh(target: Path) -> Path:
     return partial
 
 
+@contextmanager
+def _kept_only_whole(partial: Path) -> Iterator[None]:
+    """When this host cannot write, the half copy goes: it may be what fills the disk."""
+    try:
+        yield
+    except (OSError, LabError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, LabError):
+            raise
+        raise LabError(
+            f"{partial} cannot be written: {error.strerror}",
+            "make room (`df -h .`), then `lab collect` again: it starts afresh",
+            NOT_READY,
+        ) from error
+
+
 def _add(
     partial: Path, name: str, source: Path | bytes, limits: untar.Limits, extraction: untar.Extraction
 ) -> None:
@@ -137,20 +154,15 @@ def _add(
 
 def _copied(content: Path | bytes, path: Path, limit: int) -> bool:
     """Writes at most `limit` bytes; True when there was more (a guest writes its console without end)."""
-    try:
-        if isinstance(content, bytes):
-            path.write_bytes(content[:limit])
-            return len(content) > limit
-        with content.open("rb") as source, path.open("xb") as file:
-            left = limit
-            while left and (block := source.read(min(tarstream.CHUNK, left))):
-                file.write(block)
-                left -= len(block)
-            return not left and bool(source.read(1))
-    except OSError as error:
-        raise LabError(
-            f"{path.name} cannot be copied: {error.strerror}", "make room, then `lab collect`", NOT_READY
-        ) from error
+    if isinstance(content, bytes):
+        path.write_bytes(content[:limit])
+        return len(content) > limit
+    with content.open("rb") as source, path.open("xb") as file:
+        left = limit
+        while left and (block := source.read(min(tarstream.CHUNK, left))):
+            file.write(block)
+            left -= len(block)
+        return not left and bool(source.read(1))
 
 
 def _finish(partial: Path, run_id: str, manifest: Mapping[str, object], extraction: untar.Extraction) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import tarfile
+import time
 from typing import BinaryIO
 
 CHUNK = 256 * 1024
@@ -12,7 +13,7 @@ MAX_READ = 1024 * 1024
 
 
 class TooLong(Exception):
-    """The stream has more bytes than may be read; the message says so in words."""
+    """The stream has more bytes, or takes more time, than it may; the message says which."""
 
 
 def unzipped(archive: BinaryIO) -> BinaryIO:
@@ -37,10 +38,11 @@ class _Head:
 
 
 class Forward:
-    """What tarfile needs of a file, on a stream: bounded reads, seeking forward only, a total limit."""
+    """What tarfile needs of a file, on a stream: bounded reads, seeking forward only, limits."""
 
-    def __init__(self, raw: BinaryIO, limit: int) -> None:
+    def __init__(self, raw: BinaryIO, limit: int, seconds: float) -> None:
         self._raw, self._limit, self._at, self._last = raw, limit, 0, b""
+        self._seconds, self._end = seconds, time.monotonic() + seconds
 
     def tell(self) -> int:
         return self._at
@@ -50,6 +52,8 @@ class Forward:
             raise tarfile.ReadError(f"a header claims {size} bytes")
         blocks, left = [], size
         while left and (block := self._raw.read(left)):
+            if time.monotonic() > self._end:
+                raise TooLong(f"the archive took longer than {self._seconds:g} s")
             blocks.append(block)
             left -= len(block)
         self._last = b"".join(blocks)

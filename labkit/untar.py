@@ -27,12 +27,13 @@ MAX_LISTED = 5000
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a guest may hand over. Bytes, except `files` (folders count too) and `depth`."""
+    """How much a guest may hand over. Bytes, where the name does not say otherwise."""
 
     total_bytes: int = 32 * GIB  # kept; more stops the extraction
     file_bytes: int = 8 * GIB  # a larger file is skipped
-    files: int = 500_000  # more stops the extraction
+    files: int = 500_000  # folders count too; more stops the extraction
     stream_bytes: int = 256 * GIB  # read, skipped files included: ends a gzip bomb
+    seconds: float = 4 * 3600  # of transfer: a stream can drip without end
     path_bytes: int = 1024
     name_bytes: int = 255
     depth: int = 100
@@ -75,7 +76,7 @@ def extract(archive: BinaryIO, into: Path, limits: Limits | None = None) -> Extr
     """
     limits, result = limits or Limits(), Extraction()
     try:
-        stream = Forward(unzipped(archive), limits.stream_bytes)
+        stream = Forward(unzipped(archive), limits.stream_bytes, limits.seconds)
         with tarfile.TarFile(fileobj=stream, mode="r") as tar:
             for member in iter(tar.next, None):
                 _one(tar, member, Path(into), limits, result)

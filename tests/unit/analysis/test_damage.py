@@ -46,7 +46,7 @@ def test_a_record_with_flipped_bytes_is_read_or_named_as_damaged(tmp_path):
     folder, _ = synthetic_run.build(tmp_path, steps=30)
     content, luck = (folder / "run.db").read_bytes(), random.Random(3)
     outcomes = set()
-    for number in range(120):
+    for number in range(80):
         (folder / "run.db").write_bytes(flipped(content, luck, near=len(content) if number % 2 else 4096))
         try:
             load.query(folder, "event_types")

@@ -4,6 +4,8 @@ import json
 import os
 import sqlite3
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import synthetic_run
@@ -14,6 +16,7 @@ from labkit.errors import LabError
 from labkit.untar import Limits
 
 RUN = synthetic_run.RUN_ID
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +152,29 @@ def test_a_console_without_end_is_cut_and_listed(target, record, tmp_path):
     runs.receive(from_guest(record), target, {"console.log": console}, {}, Limits(file_bytes=200_000))
     assert (target / "console.log").stat().st_size == 200_000
     assert manifest(target)["skipped"] == [{"name": "console.log", "reason": "cut after 200000 bytes"}]
+
+
+def test_a_host_that_cannot_write_says_so_and_keeps_no_half_copy(target, record):
+    """RLIMIT_FSIZE stands in for a full disk: both are an OSError in the middle of a file."""
+    program = f"""
+import io, resource, sys
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests/support")!r}]
+import tars
+from pathlib import Path
+from labkit import runs
+from labkit.errors import LabError
+stream = io.BytesIO(tars.archive(tars.member("run.db", bytes(9000))))
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+try:
+    runs.receive(stream, Path({str(target)!r}), {{"console.log": bytes(12_000)}}, {{}})
+except LabError as error:
+    print(error)
+"""
+    for limit in ("4000", "10000"):
+        done = subprocess.run([sys.executable, "-c", program, limit], capture_output=True, text=True)
+        assert "cannot be written: File too large" in done.stdout, done.stderr
+        assert "make room" in done.stdout
+        assert list(target.parent.iterdir()) == []
 
 
 def test_two_collects_at_once_do_not_mix(target, record):

@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import tarfile
+import time
 
 import pytest
 from tars import Pipe, archive, folder, member
@@ -133,6 +134,19 @@ def test_a_gzip_bomb_is_not_read_to_its_end(tmp_path):
     result = extract(io.BytesIO(bomb), into, Limits(file_bytes=1000, stream_bytes=2_000_000))
     assert everything_below(into) == ["run.db"]
     assert result.stopped == "the archive is longer than 2000000 bytes"
+
+
+def test_a_dripping_stream_is_ended_and_what_came_is_kept(tmp_path):
+    class Dripping(Pipe):
+        def read(self, size=-1):
+            if self.given > 2048:
+                time.sleep(0.3)
+            return super().read(size)
+
+    drip = Dripping(archive(GOOD, member("workspace/a", bytes(100_000))), most=512)
+    result = extract(drip, tmp_path, Limits(seconds=0.2))
+    assert result.stopped == "the archive took longer than 0.2 s"
+    assert everything_below(tmp_path) == ["run.db"]
 
 
 @pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE])
