@@ -49,8 +49,13 @@ def run(wanted: Settings, stop: threading.Event) -> dict:
     _make_folders(wanted)
     clock = Clock(wanted.length_seconds, wanted.report_reserve_fraction)
     recorder = Recorder(wanted.paths.primary_db, wanted.paths.mirror_db, wanted.token, clock.elapsed)
-    if sealed := recorder.state().get("summary"):
-        return json.loads(sealed)  # started once more after the end: nothing is left to do
+    before = recorder.state()
+    if before.get("run_id", wanted.run_id) != wanted.run_id:
+        raise HarnessError(
+            f"{wanted.paths.primary_db} holds run {before['run_id']}: collect it and revert first"
+        )
+    if "summary" in before:
+        return json.loads(before["summary"])  # started once more after the end: nothing is left to do
     earlier = session.load(recorder, wanted.run_id)
     purse = Purse.of(wanted)
     model = Model(wanted, recorder, clock, purse, stop)  # begins to load the openai package
@@ -77,7 +82,9 @@ def _make_folders(wanted: Settings) -> None:
 def _started(wanted: Settings, recorder: Recorder) -> Session:
     facts = {name: getattr(wanted, name) for name in ("minutes", "budget_usd", "model", "inspector_model")}
     recorder.event(events.RUN_STARTED, sanitized_output=json.dumps(facts))
-    return Session(wanted.run_id)
+    state = Session(wanted.run_id)
+    state.save(recorder)
+    return state
 
 
 def _wire(
@@ -88,7 +95,7 @@ def _wire(
     inspector = Inspector(
         model, recorder, clock, prompts["inspector"], wanted.inspector_model or wanted.model
     )
-    desk = Desk(wanted, recorder, clock, inspector, stop, PHASES[0], started=[])
+    desk = Desk(wanted, recorder, clock, inspector, stop, PHASES[0])
     context = Context(prompts["worker"], wanted.window_max_steps, wanted.window_min_steps)
     digest = Digest(model, recorder, clock, purse, prompts["digest"], wanted.digest_max_tokens)
     nudges = Nudges(wanted.nudge_every_minutes, wanted.length_seconds, state.last_nudge_seconds)
@@ -109,14 +116,23 @@ def _prompts(wanted: Settings, recorder: Recorder) -> dict[str, str]:
 
 
 def _resume(loop: Orchestrator, earlier: Session) -> None:
-    """Budgets, clocks, window and digest as they were at the last checkpoint."""
-    loop.clock.carry_on(earlier.elapsed_seconds, earlier.wall_seconds, earlier.ends_at_seconds)
-    loop.purse.spent, loop.purse.unknown = earlier.spent_usd, earlier.unknown_usd
+    """Budgets, clocks, window and digest as they were; an interrupted call gets a result, not a rerun."""
+    recorder = loop.recorder
+    reached = "SELECT MAX(step_number), MAX(elapsed_seconds) FROM execution_logs"
+    step, elapsed = recorder.query(reached)[0]
+    loop.clock.carry_on(max(earlier.elapsed_seconds, elapsed), earlier.wall_seconds, earlier.ends_at_seconds)
+    loop.purse.spent = recorder.query("SELECT COALESCE(SUM(cost_usd), 0) FROM api_requests")[0][0]
+    loop.purse.unknown = earlier.unknown_usd
     loop.purse.chars_per_token = earlier.chars_per_token or loop.purse.chars_per_token
     loop.context.digest, loop.context.steps = earlier.digest, earlier.steps()
-    loop.recorder.step = earlier.step
-    loop.recorder.phase = earlier.phase or loop.recorder.phase
-    loop.recorder.event(events.RESUMED, sanitized_output=f"goes on after step {earlier.step}")
+    recorder.step = earlier.step = max(step, earlier.step)
+    recorder.phase = earlier.phase or recorder.phase
+    recorder.event(events.RESUMED, sanitized_output=f"goes on after step {recorder.step}")
+    for name in session.open_calls(recorder):
+        recorder.event(
+            events.TOOL_RESULT, tool_name=name, sanitized_output=session.INTERRUPTED, guard_status="BYPASS"
+        )
+    loop.notices.append(session.RESTARTED)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
+import threading
+import time
 
 from harness.settings import Settings
 from harness.telemetry import events
@@ -12,20 +15,27 @@ from harness.text import decode
 SECONDS = 120.0
 
 
-def back_up(settings: Settings, recorder: Recorder) -> bool:
+def back_up(settings: Settings, recorder: Recorder, stop: threading.Event) -> bool:
     """Run it as we are (root in the guest), record what it said. True: it made a generation."""
     if not settings.backup_command:
         return False
     try:
-        done = subprocess.run(
-            settings.backup_command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=SECONDS,
-        )
-        said, good = decode(done.stdout).strip()[-500:], done.returncode == 0
-    except (OSError, subprocess.TimeoutExpired) as error:
+        said, good = _run(settings.backup_command, stop)
+    except OSError as error:
         said, good = str(error), False
     recorder.event(events.BACKUP, sanitized_output=said if good else f"failed: {said}")
     return good
+
+
+def _run(command: list[str], stop: threading.Event) -> tuple[str, bool]:
+    with tempfile.TemporaryFile() as sink:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
+        ends = time.monotonic() + SECONDS
+        while process.poll() is None:
+            if stop.is_set() or time.monotonic() > ends:
+                process.kill()
+                process.wait()
+                return "stopped before it was done", False
+            time.sleep(0.05)
+        sink.seek(0)
+        return decode(sink.read(100_000)).strip()[-500:], process.returncode == 0

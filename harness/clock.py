@@ -70,6 +70,11 @@ class Clock:
         self.end = self.elapsed() + window
         self.reserve = min(self.reserve, window / 4)
 
+    def for_work(self) -> float:
+        """Seconds that one piece of work may take so that the report's reserve is left; never below 1."""
+        left = self.until_reserve()
+        return max(1.0, left if left > 0 else self.remaining())
+
     @contextmanager
     def uncharged(self) -> Iterator[None]:
         """Time inside (a provider's outage) is not charged to the run; the wall limit still counts it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from harness.errors import ContextError
 
@@ -21,7 +22,9 @@ class Step:
     number: int
     messages: list[dict] = field(default_factory=list)
 
+    @cached_property
     def chars(self) -> int:
+        """Size as sent. A step is not changed once it is in the window."""
         return sum(len(json.dumps(message)) for message in self.messages)
 
 
@@ -41,15 +44,16 @@ class Context:
         self.steps.append(step)
 
     def chars(self) -> int:
-        return len(self.system) + len(self.digest) + sum(step.chars() for step in self.steps)
+        return len(self.system) + len(self.digest) + sum(step.chars for step in self.steps)
 
     def is_full(self) -> bool:
-        return len(self.steps) > self.max_steps or sum(s.chars() for s in self.steps) > MAX_WINDOW_CHARS
+        too_large = sum(step.chars for step in self.steps) > MAX_WINDOW_CHARS and len(self.steps) > 1
+        return len(self.steps) > self.max_steps or too_large
 
     def cut(self) -> list[Step]:
         """Drop the oldest steps whole, down to min_steps (fewer if they are huge, never below one)."""
         keep = max(1, min(self.min_steps, len(self.steps) - 1))
-        while keep > 1 and sum(step.chars() for step in self.steps[-keep:]) > MAX_WINDOW_CHARS:
+        while keep > 1 and sum(step.chars for step in self.steps[-keep:]) > MAX_WINDOW_CHARS:
             keep -= 1
         dropped, self.steps = self.steps[:-keep], self.steps[-keep:]
         return dropped

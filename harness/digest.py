@@ -5,8 +5,9 @@ from __future__ import annotations
 from harness.clock import Clock
 from harness.context import Context, Step
 from harness.errors import EndRun, Interrupted, ModelError, NoMoney
-from harness.model import Model, Reply
+from harness.model import Model
 from harness.money import Purse
+from harness.replies import Reply
 from harness.telemetry import events
 from harness.telemetry.recorder import Recorder
 from harness.text import clip
@@ -41,7 +42,7 @@ class Digest:
         return False
 
     def _ask(self, messages: list[dict]) -> tuple[Reply | None, str]:
-        deadline = max(5.0, min(DEADLINE, self.clock.remaining()))
+        deadline = max(5.0, min(DEADLINE, self.clock.for_work()))
         try:
             reply = self.model.ask("digest", messages, deadline=deadline, patience=30.0)
         except Interrupted:

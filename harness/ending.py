@@ -50,12 +50,12 @@ class Ending:
     def seal(self, stop_reason: str) -> dict:
         """Returns the run summary, as written to summary.json. After it nothing is recorded any more."""
         hasty = stop_reason == "interrupted"
-        self._try("stopping the children", lambda: stop_children(self.desk.started or []))
+        self._try("stopping the children", lambda: stop_children(self.desk.started))
         final_report = self._try("the report", lambda: self._ensure_report(stop_reason, hasty)) or ""
         if not hasty:
-            self._try("the last backup", lambda: back_up(self.settings, self.recorder))
+            self._try("the last backup", lambda: back_up(self.settings, self.recorder, self.desk.stop))
         self._try("the integrity check", self._check)
-        summary = self._summary(stop_reason, final_report)
+        summary = self._try("the summary", lambda: self._summary(stop_reason, final_report)) or {}
         last = self._record(summary)
         sealed = self._try("the sealed copy", self._copy)
         summary["sha256"] = {"run.db": sealed} if sealed else {}

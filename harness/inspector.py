@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from harness.clock import Clock
 from harness.errors import HarnessError
-from harness.model import Model, Reply
+from harness.model import Model
+from harness.replies import Reply
 from harness.telemetry import events
 from harness.telemetry.recorder import Recorder
 from harness.text import clean, clip, untrusted
@@ -40,7 +41,7 @@ class Inspector:
     def review(self, kind: str, subject: str, material: str, raw: str = "") -> Verdict:
         """kind: command | output | page. material: exactly what the Worker would get; raw: its source."""
         reply, verdict = None, None
-        deadline = max(5.0, min(DEADLINE, self.clock.remaining()))
+        deadline = max(5.0, min(DEADLINE, self.clock.for_work()))
         try:
             reply = self.model.ask(
                 "inspector",

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 import traceback
 
-from harness import prompting, tools
+from harness import tools
 from harness.backup import back_up
-from harness.clock import Clock, spoken
-from harness.context import Context, Step
+from harness.clock import Clock
+from harness.context import Context
 from harness.digest import Digest
 from harness.ending import Ending, written_reports
 from harness.errors import EndRun, Interrupted, ModelError, NoMoney
 from harness.gateway import GatewayLink
 from harness.guards import GUARDS, JUMP, Repetition, View
 from harness.machine import disk_percent
-from harness.model import Model, Reply, ToolCall
+from harness.model import Model
 from harness.money import Purse
 from harness.nudges import Nudges, repetition_nudge, time_nudge
 from harness.phases import FINAL, PHASES, Phase, phase_at
+from harness.replies import Reply, ToolCall
 from harness.session import Session
 from harness.settings import Settings
+from harness.status import status
+from harness.steps import as_step, runnable
 from harness.telemetry import events
 from harness.telemetry.recorder import Recorder
 from harness.text import clean
@@ -30,9 +34,6 @@ from harness.tools.base import Desk, Outcome
 MOST_FAILURES = 5  # failed steps in a row before the ending begins
 MOST_CALLS = 8  # tool calls of one reply that are run
 STEPS_AFTER_REPORT = 2
-COMPACTED = "Your context was cut: older steps are only in the digest now. Reorient with list_workspace."
-NO_CALL = "You answered without a tool call, so nothing happened. Go on with a tool call."
-CUT = "Your last reply was cut at the limit of {limit} tokens; none of its tool calls was run. Be briefer."
 
 
 class Orchestrator:
@@ -52,6 +53,8 @@ class Orchestrator:
         self.reports_before: set[str] = set()
         self.steps_since_report = 0
         self.failures = 0
+        self.compacted = False
+        self.notices: list[str] = []  # said once, before the next call
 
     def run(self) -> dict:
         """Steps until something ends the run; then the ladder and the seal. Returns the summary."""
@@ -81,8 +84,8 @@ class Orchestrator:
         self._compact()
         nudges = self._nudges()
         reply = self._ask(nudges)
-        results = [self._act(number, call) for number, call in enumerate(self._calls(reply), start=1)]
-        self.context.add(self._as_step(nudges, reply, results))
+        results = [self._act(number, call) for number, call in enumerate(runnable(reply), start=1)]
+        self._remember(nudges, reply, results)
         self._backup()
         self._checkpoint()
         self._end_if_delivered(reply)
@@ -143,7 +146,7 @@ class Orchestrator:
             self.digest.refresh(self.context, self.context.cut())
 
     def _nudges(self) -> list[dict]:
-        texts = []
+        texts, self.notices = self.notices, []
         if self.nudges.due(self.clock.elapsed()):
             texts.append(time_nudge(self.desk.phase.name, self.clock.elapsed(), self.clock.remaining()))
         if what := self.repetition.found():
@@ -156,10 +159,11 @@ class Orchestrator:
     # The model, and what it wants done
 
     def _ask(self, nudges: list[dict]) -> Reply:
-        messages = self.context.outgoing(nudges, self._status(len(nudges)))
-        left = self.clock.until_reserve() if not self.session.cause else self.clock.remaining()
-        offered = tools.schemas(self.desk.phase.tools)
-        reply = self.model.ask("worker", messages, offered, deadline=max(5.0, left))
+        cause, phase = self.session.cause, self.desk.phase
+        told = status(self.recorder, phase, self.clock, self.purse, self.compacted, bool(nudges), cause)
+        messages = self.context.outgoing(nudges, told)
+        offered = tools.schemas(phase.tools)
+        reply = self.model.ask("worker", messages, offered, deadline=max(5.0, self.clock.for_work()))
         self.recorder.event(
             events.WORKER_THOUGHT, reply.usage, reply.cost, sanitized_output=clean(reply.text).strip()
         )
@@ -169,46 +173,18 @@ class Orchestrator:
             )
         return reply
 
-    def _status(self, nudges: int) -> str:
-        files = dict(self.recorder.query("SELECT file_type, COUNT(*) FROM file_registry GROUP BY file_type"))
-        notices = [COMPACTED] if self.compacted else []
-        if nudges:
-            notices.append(
-                "There is a new message from the orchestrator above; answer it in your next thought."
-            )
-        if self.session.cause:
-            notices.append(f"The session is being brought to its end: {self.session.cause}.")
-        return prompting.fill(
-            prompting.text("status"),
-            phase=self.desk.phase.name,
-            goal=self.desk.phase.goal,
-            step=str(self.session.step),
-            elapsed=spoken(self.clock.elapsed()),
-            length=spoken(self.clock.end),
-            remaining=spoken(self.clock.remaining()),
-            spent=f"{self.purse.spent:.4f}",
-            budget=f"{self.purse.budget:.2f}",
-            notes=str(files.get("SCRATCHPAD", 0)),
-            scripts=str(files.get("SCRIPT", 0)),
-            masters=str(files.get("MASTER_SUMMARY", 0)),
-            notices="\n".join(notices) or "No news.",
-        )
-
-    def _calls(self, reply: Reply) -> tuple[ToolCall, ...]:
-        return () if reply.cut else reply.tool_calls
-
     def _act(self, number: int, call: ToolCall) -> Outcome:
         """Run one tool call and record both its halves. Whatever happens, the call gets its one result."""
         arguments = tools.parse(call.arguments)
         command = (arguments or {}).get("command") if call.name == "execute_shell" else None
         shown = command if isinstance(command, str) else call.arguments
-        self.recorder.event(events.TOOL_CALL, tool_name=call.name[:80], command_or_input=clean(shown))
+        self.recorder.event(events.TOOL_CALL, tool_name=clean(call.name)[:80], command_or_input=clean(shown))
         self.desk.call = number
         outcome = self._outcome(number, call.name, arguments)
         outcome = Outcome(str(self.recorder.mask(clean(outcome.text))), outcome.status, outcome.reason)
         self.recorder.event(
             events.TOOL_RESULT,
-            tool_name=call.name[:80],
+            tool_name=clean(call.name)[:80],
             sanitized_output=outcome.text,
             guard_status=outcome.status,
             guard_reason=outcome.reason,
@@ -224,28 +200,15 @@ class Orchestrator:
             self.recorder.event(events.GUARD, guard_reason=f"tool {name[:80]} failed: {error!r}"[:1000])
             return Outcome(f"The tool failed: {type(error).__name__}: {error}")
 
-    def _as_step(self, nudges: list[dict], reply: Reply, results: list[Outcome]) -> Step:
-        calls = self._calls(reply)
-        self.repetition.saw([f"{call.name} {call.arguments[:300]}" for call in calls])
-        said: dict = {"role": "assistant", "content": str(self.recorder.mask(clean(reply.text)))}
-        if calls:
-            said["tool_calls"] = [_as_message(call) for call in calls]
-        messages = [*nudges, said]
-        for call, outcome in zip(calls, results, strict=True):
-            messages.append({"role": "tool", "tool_call_id": call.id, "content": outcome.text})
-        if reply.cut:
-            messages.append(
-                {"role": "user", "content": CUT.format(limit=self.settings.max_completion_tokens)}
-            )
-        elif not calls:
-            messages.append({"role": "user", "content": NO_CALL})
-        return Step(self.session.step, messages)
+    def _remember(self, nudges: list[dict], reply: Reply, results: list[Outcome]) -> None:
+        self.repetition.saw([clean(f"{call.name} {call.arguments[:300]}") for call in runnable(reply)])
+        self.context.add(as_step(self.session.step, nudges, reply, results, self.recorder.mask))
 
     # What comes after
 
     def _backup(self) -> None:
         if self.settings.backup_every_steps and self.session.step % self.settings.backup_every_steps == 0:
-            back_up(self.settings, self.recorder)
+            back_up(self.settings, self.recorder, self.stop)
 
     def _checkpoint(self) -> None:
         session = self.session
@@ -272,20 +235,14 @@ class Orchestrator:
         self.failures += 1
         known = isinstance(error, ModelError)
         detail = str(error) if known else "".join(traceback.format_exception(error))[-3000:]
-        self.recorder.event(
-            events.API_ERROR if known else events.GUARD, guard_reason=f"step failed: {detail}"
-        )
+        word = events.API_ERROR if known else events.GUARD
+        try:
+            self.recorder.event(word, guard_reason=f"step failed: {detail}")
+        except sqlite3.Error:
+            print(f"harness: step failed: {detail}", flush=True)  # the journal is all that is left
         if self.failures < MOST_FAILURES:
             self.clock.wait(min(5.0, 0.2 * 2**self.failures), self.stop)
             return None
+        if isinstance(error, sqlite3.Error):
+            return "disk limit reached"  # the record cannot be written any more
         return "model unreachable" if known else "interrupted"
-
-
-def _as_message(call: ToolCall) -> dict:
-    """Arguments that are no JSON object would make some providers refuse every later prompt."""
-    arguments = (
-        call.arguments
-        if tools.parse(call.arguments) is not None
-        else json.dumps({"malformed": call.arguments})
-    )
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}

@@ -9,6 +9,9 @@ from harness.context import Step
 from harness.telemetry.recorder import Recorder
 
 INTERRUPTED = "interrupted: the harness was restarted during this call; it was not run again"
+RESTARTED = (
+    "[Restart] The harness was restarted. Your last call may have been half done: look before you repeat it."
+)
 
 
 @dataclass
@@ -43,6 +46,17 @@ class Session:
 
     def keep(self, steps: list[Step]) -> None:
         self.window = [{"number": step.number, "messages": step.messages} for step in steps]
+
+
+def open_calls(recorder: Recorder) -> list[str]:
+    """Names of the tools whose call stands in the record without its result."""
+    return [
+        name
+        for (name,) in recorder.query(
+            "SELECT tool_name FROM execution_logs WHERE event_type = 'TOOL_CALL' AND id > "
+            "(SELECT COALESCE(MAX(id), 0) FROM execution_logs WHERE event_type = 'TOOL_RESULT')"
+        )
+    ]
 
 
 def _text(value: object) -> str:

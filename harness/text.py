@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import unicodedata
 
 _ESCAPES = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC: titles, links
@@ -12,7 +11,13 @@ _ESCAPES = re.compile(
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
     r"|\x1b[ -/]*[0-~]"
 )
-_DROPPED = {"Cc", "Cf", "Cs", "Co"}  # control, invisible and format, lone surrogates, private use
+# Unicode's Cc (but tab and newline), Cf, Cs and Co, and the variation selectors: what carries hidden text.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f"
+    "\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb\ud800-\udfff\ue000-\uf8ff"
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e01ef\U000f0000-\U0010ffff]"
+)
 _LOOK_ALIKE = re.compile(
     r"[<\uff1c\ufe64\u2039\u276e]\s*[/\uff0f\u2215]?\s*(?=untrusted[\W_]*web[\W_]*content)", re.I
 )
@@ -21,9 +26,7 @@ _LOOK_ALIKE = re.compile(
 def clean(text: str) -> str:
     """Without terminal escapes, NUL, control and invisible characters; line ends are newlines."""
     text = _ESCAPES.sub("", text.replace("\r\n", "\n")).replace("\r", "\n")
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in _DROPPED)
+    return _HIDDEN.sub("", text)
 
 
 def decode(raw: bytes) -> str:

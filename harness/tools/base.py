@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.clock import Clock
 from harness.inspector import Inspector
@@ -39,7 +39,7 @@ class Desk:
     phase: Phase
     step: int = 0
     call: int = 0  # of this step, from 1: names the output file
-    started: list[int] | None = None  # process groups of commands, for the end of the run
+    started: list[int] = field(default_factory=list)  # sessions of commands, for the end of the run
 
     def owner(self) -> tuple[int, int] | None:
         """uid and gid that files and commands belong to; None: stay as we are."""

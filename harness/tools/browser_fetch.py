@@ -7,7 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from harness.text import clean, clip, untrusted
 from harness.tools.base import Desk, Outcome, schema
@@ -40,7 +40,7 @@ class NotFetched(Exception):
 def run(arguments: dict, desk: Desk) -> Outcome:
     url = arguments["url"].strip()
     try:
-        page = fetch(url, max(1.0, min(SECONDS, desk.clock.remaining())))
+        page = fetch(url, min(SECONDS, desk.clock.for_work()), desk.stop)
         text = clip(clean(extract(page)), desk.settings.output_limit_chars)
     except NotFetched as problem:
         return Outcome(f"Not fetched: {problem}.")
@@ -56,13 +56,16 @@ def run(arguments: dict, desk: Desk) -> Outcome:
     return Outcome(untrusted(text, page.url), verdict.status, verdict.reason)
 
 
-def fetch(url: str, seconds: float) -> Page:
+def fetch(url: str, seconds: float, stop: threading.Event) -> Page:
     """GET within `seconds` in all (name look-up and a dripping server included). Raises NotFetched."""
     _check(url)
+    url = quote(url, safe="%/:=&?~#+!$,;'@()*[]")
     box: list[Page | Exception] = []
     thread = threading.Thread(target=_fetch_into, args=(box, url, seconds), daemon=True)
     thread.start()
-    thread.join(seconds + 1)
+    ends = time.monotonic() + seconds + 1
+    while not box and thread.is_alive() and time.monotonic() < ends and not stop.is_set():
+        thread.join(0.1)
     if not box:
         raise NotFetched(f"no complete answer within {seconds:.0f} s")
     if isinstance(box[0], Exception):

@@ -20,7 +20,7 @@ from harness.tools import cgroups
 from harness.tools.base import Desk, groups_of
 
 OUTPUT_CAP = 256_000_000  # bytes of output at which a command is stopped
-WHOLE = 4_000_000  # bytes up to which an output is read whole; beyond, its two ends
+WHOLE = 1_000_000  # bytes up to which an output is read whole; beyond, its two ends
 KEPT = 4_000_000  # bytes of an output that are kept with the record
 TICK_MS = 100
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -45,7 +45,7 @@ class Finished:
 
 def run_command(command: str, desk: Desk, shown: bool) -> Finished:
     """Run in the workspace as the tool user. shown: the whole output may lie where the Worker can read it."""
-    limit = min(desk.settings.command_timeout_seconds, max(1.0, desk.clock.remaining()))
+    limit = min(desk.settings.command_timeout_seconds, desk.clock.for_work())
     name = f"step-{desk.step}" + (f"-{desk.call}" if desk.call > 1 else "")
     target = _output_file(desk, name, shown)
     group = cgroups.create(name)
@@ -87,9 +87,17 @@ def _start(command: str, desk: Desk, sink: int, group: Path | None) -> subproces
         process = subprocess.Popen(["/bin/bash", "--noprofile", "--norc", "-c", command], **common)
     else:
         process = _start_gated(command, common, group)
-    if desk.started is not None:
-        desk.started.append(process.pid)
+    desk.started[:] = [*filter(_is_alive, desk.started), process.pid]
     return process
+
+
+def _is_alive(session: int) -> bool:
+    """Whether a command left something running. Numbers are used again, so the dead are forgotten at once."""
+    try:
+        os.killpg(session, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def _start_gated(command: str, common: dict, group: Path) -> subprocess.Popen:

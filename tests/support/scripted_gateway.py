@@ -1,7 +1,7 @@
 """A loopback gateway for tests: chat, events and commands, with a script of replies and faults.
 
-It answers 400 to a message list that a real provider would refuse, keeps every request body, and plays a fault
-only when the script says so. Contract: docs/interfaces.md.
+It answers 400 to a message list that a real provider would refuse, keeps every request body, and plays a
+fault only when the script says so. Contract: docs/interfaces.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def fault(kind: str, **more: object) -> dict:
 class ScriptedGateway:
     """Start it, point a run at `url`, read `requests`, `events` and `broken` afterwards.
 
-    replies[purpose]: a list of scripted replies, used in order (the last one repeats), or a function of the body.
+    replies[purpose]: scripted replies, used in order (the last one repeats), or a function of the body.
     """
 
     def __init__(self, **replies: list[dict] | Callable[[dict], dict]) -> None:
@@ -227,7 +227,7 @@ def completion(reply: dict, body: dict, cost: float | None) -> dict:
 
 
 def broken(messages: list[dict]) -> str:
-    """Why a provider would refuse these messages; '' if it would not. Written apart from the harness's own check."""
+    """Why a provider would refuse these messages; '' if not. Written apart from the harness's own check."""
     waiting: list[str] = []
     for at, message in enumerate(messages):
         if message["role"] == "tool":

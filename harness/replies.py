@@ -1,0 +1,143 @@
+"""GUEST: reads what came back from a model: a usable Reply, or a Failure whose kind decides on a retry."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.errors import EndRun
+from harness.money import Usage
+
+OUTAGES = ("rate_limit", "server", "connection")  # waited out and not charged to the run
+ODD_REPLIES = ("deadline", "empty", "html", "in_body_error", "malformed")  # tried again a few times
+_ENDINGS = {"budget_exhausted": "budget exhausted", "run_ended": "wall limit reached"}
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One usable reply. `cut`: the token limit ended it, so none of its tool calls may be run."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...]
+    finish_reason: str
+    usage: Usage
+    cost: float | None
+
+    @property
+    def cut(self) -> bool:
+        return self.finish_reason == "length"
+
+
+@dataclass
+class Failure(Exception):
+    kind: str
+    text: str
+    usage: Usage = field(default_factory=Usage)
+    retry_after: float = 0.0
+    billed: bool = True  # False: surely no money was taken
+
+
+def classify(error: Exception) -> Failure:
+    """The class of an exception of the openai package. Raises EndRun where the gateway ended the run."""
+    import openai
+
+    if isinstance(error, openai.APIStatusError):
+        return _from_status(error)
+    refused = "Connect" in type(error.__cause__).__name__  # ConnectError, ConnectTimeout: nothing was sent
+    if isinstance(error, openai.APITimeoutError) and not refused:
+        return Failure("deadline", "the connection fell silent")
+    if isinstance(error, openai.APIConnectionError):
+        return Failure("connection", f"{error} {error.__cause__ or ''}".strip(), billed=not refused)
+    if isinstance(error, ValueError):
+        return Failure("malformed", f"the reply is not JSON: {error}")
+    return Failure("malformed", f"{type(error).__name__}: {error}")
+
+
+def _from_status(error: Any) -> Failure:
+    body = error.body if isinstance(error.body, dict) else {}
+    code = str(body.get("code") or "")
+    if code in _ENDINGS:
+        raise EndRun(_ENDINGS[code])
+    text = f"HTTP {error.status_code} {body.get('message') or error.message}"[:500]
+    if error.status_code == 429:
+        return Failure("rate_limit", text, retry_after=_seconds(error.response.headers), billed=False)
+    if error.status_code >= 500 or error.status_code == 408:
+        return Failure("server", text, retry_after=_seconds(error.response.headers), billed=False)
+    return Failure("refused", text, billed=False)
+
+
+def _seconds(headers: Any) -> float:
+    try:
+        return max(0.0, float(headers.get("retry-after", "0")))
+    except ValueError:
+        return 0.0
+
+
+def read_reply(completion: Any) -> Reply:
+    """A usable Reply, or Failure for what the openai package lets through without an error."""
+    if isinstance(completion, (str, bytes)):
+        raise Failure("html", f"not JSON but text: {str(completion)[:200]}")
+    usage = _usage(getattr(completion, "usage", None))
+    extra = getattr(completion, "model_extra", None) or {}
+    if extra.get("error"):
+        raise _in_body(extra["error"], usage)
+    if not getattr(completion, "choices", None):
+        raise Failure("empty", "a reply without choices", usage)
+    choice = completion.choices[0]
+    if choice.finish_reason == "error":
+        raise _in_body((choice.model_extra or {}).get("error") or "finish_reason error", usage)
+    if choice.finish_reason is None:
+        raise Failure("malformed", "the reply was cut before its end", usage)
+    text, calls = choice.message.content or "", _calls(choice.message.tool_calls)
+    if not text.strip() and not calls and choice.finish_reason != "length":
+        raise Failure("empty", "neither text nor a tool call", usage)
+    return Reply(text, calls, choice.finish_reason, usage, None)
+
+
+def _in_body(error: Any, usage: Usage) -> Failure:
+    code = error.get("code") if isinstance(error, dict) else None
+    if code in _ENDINGS:
+        raise EndRun(_ENDINGS[code])
+    text = json.dumps(error, default=str)[:500]
+    if str(code) == "429":
+        return Failure("rate_limit", text, usage)
+    if str(code).startswith("5") and len(str(code)) == 3:
+        return Failure("server", text, usage)
+    return Failure("in_body_error", text, usage)
+
+
+def _calls(raw: Any) -> tuple[ToolCall, ...]:
+    """Tool calls with ids that are there and unique: some providers send neither."""
+    calls, seen = [], set()
+    for call in raw or []:
+        function = getattr(call, "function", None)
+        if function is None:
+            continue
+        name = call.id if call.id and call.id not in seen else f"call_{time.monotonic_ns()}_{len(calls)}"
+        seen.add(name)
+        calls.append(ToolCall(name, function.name or "", function.arguments or ""))
+    return tuple(calls)
+
+
+def _usage(raw: Any) -> Usage:
+    if raw is None:
+        return Usage()
+    prompt_details = getattr(raw, "prompt_tokens_details", None)
+    completion_details = getattr(raw, "completion_tokens_details", None)
+    cost = (getattr(raw, "model_extra", None) or {}).get("cost")
+    return Usage(
+        prompt=raw.prompt_tokens,
+        completion=raw.completion_tokens,
+        cached=getattr(prompt_details, "cached_tokens", None),
+        reasoning=getattr(completion_details, "reasoning_tokens", None),
+        cost=float(cost) if isinstance(cost, (int, float)) and cost >= 0 else None,
+    )

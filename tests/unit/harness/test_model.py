@@ -1,0 +1,153 @@
+"""UNIT: the transport against a real loopback server that misbehaves."""
+
+import threading
+import time
+
+import pytest
+from harness_run import run_settings
+from scripted_gateway import ScriptedGateway, call, fault, say
+
+from harness.clock import Clock
+from harness.errors import EndRun, Interrupted, ModelError, NoMoney
+from harness.model import Model
+from harness.money import Purse
+from harness.settings import from_dict
+from harness.telemetry.recorder import Recorder
+
+MESSAGES = [{"role": "system", "content": "s"}, {"role": "user", "content": "Phase: EXPLORATION"}]
+
+
+@pytest.fixture
+def made(tmp_path):
+    """make(gateway url, **settings) -> a Model whose record is at hand."""
+
+    def make(url, **changes):
+        wanted = from_dict(run_settings(tmp_path, url, **changes))
+        clock = Clock(wanted.length_seconds, 0.1)
+        recorder = Recorder(tmp_path / "run.db", tmp_path / "mirror.db", wanted.token, clock.elapsed)
+        clock.start()
+        return Model(wanted, recorder, clock, Purse.of(wanted), threading.Event())
+
+    return make
+
+
+def attempts(model):
+    return [row[0] for row in model.recorder.query("SELECT status FROM api_requests ORDER BY id")]
+
+
+@pytest.mark.parametrize(
+    ("bad", "status"),
+    [
+        (fault("status", status=429, retry_after=0.05), "rate_limit"),
+        (fault("status", status=500), "server"),
+        (fault("status", status=503), "server"),
+        (fault("html"), "html"),
+        (fault("empty"), "empty"),
+        (fault("nothing"), "malformed"),
+        (fault("cut"), "connection"),
+        (fault("in_body", code=502), "server"),
+        (fault("in_body", code=429), "rate_limit"),
+        (fault("in_body", code="odd"), "in_body_error"),
+        ({"text": "x", "finish": None}, "malformed"),
+        ({"text": "x", "finish": "error"}, "in_body_error"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else str(value)[:40],
+)
+def test_a_fault_is_named_recorded_and_tried_again(made, bad, status):
+    with ScriptedGateway(worker=[bad, say("fine")]) as gateway:
+        model = made(gateway.url)
+        assert model.ask("worker", MESSAGES).text == "fine"
+        assert attempts(model) == [status, "ok"]
+        assert model.recorder.query("SELECT COUNT(*) FROM execution_logs WHERE event_type='API_ERROR'") == [
+            (1,)
+        ]
+
+
+def test_a_dripping_server_is_given_up_at_the_wall_clock_deadline(made):
+    with ScriptedGateway(worker=[fault("drip", seconds=20)]) as gateway:
+        model = made(gateway.url, request_timeout_seconds=0.5)
+        began = time.monotonic()
+        with pytest.raises(ModelError, match="deadline"):
+            model.ask("worker", MESSAGES, deadline=0.5)
+        assert time.monotonic() - began < 10
+
+
+def test_odd_replies_are_not_asked_for_without_end(made):
+    with ScriptedGateway(worker=[fault("empty")]) as gateway:
+        model = made(gateway.url)
+        with pytest.raises(ModelError, match="empty"):
+            model.ask("worker", MESSAGES)
+        assert attempts(model) == ["empty"] * 4
+
+
+def test_a_refused_request_is_not_repeated(made):
+    with ScriptedGateway(worker=[fault("status", status=400, code="bad_request")]) as gateway:
+        model = made(gateway.url)
+        with pytest.raises(ModelError, match="refused"):
+            model.ask("worker", MESSAGES)
+        assert attempts(model) == ["refused"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "reason"),
+    [(402, "budget_exhausted", "budget exhausted"), (403, "run_ended", "wall limit reached")],
+)
+def test_the_gateway_can_end_the_run(made, status, code, reason):
+    with ScriptedGateway(worker=[fault("status", status=status, code=code)]) as gateway:
+        with pytest.raises(EndRun) as end:
+            made(gateway.url).ask("worker", MESSAGES)
+        assert end.value.stop_reason == reason
+
+
+def test_time_waited_for_an_unreachable_gateway_is_not_charged(made):
+    model = made("http://127.0.0.1:9")
+    with pytest.raises(ModelError, match="connection"):
+        model.ask("worker", MESSAGES, patience=1.2)
+    assert model.clock.wall_elapsed() - model.clock.elapsed() > 0.5
+    assert model.purse.unknown == 0
+
+
+def test_the_request_names_its_purpose_and_the_right_token_limit(made):
+    with ScriptedGateway(digest=[say("d")]) as gateway:
+        made(gateway.url, max_completion_tokens=77).ask("digest", MESSAGES)
+        body = gateway.requests[0]
+    assert (body["user"], body["max_completion_tokens"]) == ("digest", 77)
+    assert "max_tokens" not in body
+
+
+def test_the_billed_cost_counts_and_else_the_price_table(made):
+    with ScriptedGateway(worker=[say("a")]) as gateway:
+        gateway.cost = 0.25
+        model = made(gateway.url)
+        assert model.ask("worker", MESSAGES).cost == 0.25
+        gateway.cost = None
+        reply = model.ask("worker", MESSAGES)
+    assert reply.cost == pytest.approx(reply.usage.prompt * 0.1e-6 + 40 * 0.2e-6)
+    assert model.purse.spent == pytest.approx(0.25 + reply.cost)
+
+
+def test_a_call_whose_worst_case_is_not_left_is_not_made(made):
+    with ScriptedGateway(worker=[say("a")]) as gateway:
+        model = made(gateway.url, budget_usd=0.001, max_completion_tokens=100_000)
+        with pytest.raises(NoMoney):
+            model.ask("worker", MESSAGES)
+        assert gateway.requests == []
+
+
+def test_a_stop_ends_a_call_that_hangs(made):
+    with ScriptedGateway(worker=[fault("slow", seconds=20)]) as gateway:
+        model = made(gateway.url)
+        model.ready()
+        threading.Timer(0.3, model.stop.set).start()
+        with pytest.raises(Interrupted):
+            model.ask("worker", MESSAGES)
+
+
+def test_tool_calls_without_an_id_or_with_a_double_one_get_one_of_their_own(made):
+    reply = call("read_file", path="a")
+    reply["calls"] *= 3
+    reply["ids"] = {0: "same", 1: "same", 2: ""}
+    with ScriptedGateway(worker=[reply]) as gateway:
+        got = made(gateway.url).ask("worker", MESSAGES)
+    assert len({made_call.id for made_call in got.tool_calls}) == 3
+    assert all(made_call.id for made_call in got.tool_calls)

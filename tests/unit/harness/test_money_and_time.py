@@ -1,0 +1,133 @@
+"""UNIT: the purse, the clock, the nudges and the guards."""
+
+import pytest
+
+from harness.clock import Clock, spoken
+from harness.guards import GUARDS, Repetition, View
+from harness.money import Purse, Usage
+from harness.nudges import Nudges, repetition_nudge, time_nudge
+from harness.phases import PHASES
+
+
+def test_the_reference_runs_bill_is_met_without_counting_cached_or_reasoning_tokens_twice():
+    purse = Purse(25.0, 0.10, 0.20, 8192)
+    cost = purse.price(Usage(prompt=11_300_000, completion=430_000, cached=9_000_000, reasoning=200_000))
+    assert cost == pytest.approx(1.216, abs=0.001)
+    assert purse.price(Usage(prompt=11_300_000, completion=430_000, cost=1.15)) == 1.15
+
+
+def test_an_unknown_cost_is_neither_nothing_nor_everything():
+    purse = Purse(1.0, 0.10, 0.20, 8192)
+    assert purse.price(Usage()) is None
+    purse.settle(None, 0.4)
+    assert purse.spent == 0
+    assert purse.allows(0.3, final=False)
+    assert not purse.allows(0.7, final=False)
+
+
+def test_the_reserve_is_kept_for_the_final_phase():
+    purse = Purse(0.01, 0.10, 0.20, 8192)
+    purse.settle(0.006, 0)
+    assert not purse.allows(0.002, final=False)
+    assert purse.allows(0.002, final=True)
+
+
+class Hand:
+    """A monotonic clock moved by hand."""
+
+    def __init__(self):
+        self.at = 1000.0
+
+    def __call__(self):
+        return self.at
+
+
+def test_the_clock_stands_still_before_the_start_and_during_an_outage():
+    hand = Hand()
+    clock = Clock(600, 0.1, now=hand)
+    hand.at += 50
+    assert clock.elapsed() == 0
+    clock.start()
+    hand.at += 10
+    with clock.uncharged():
+        hand.at += 100
+    assert clock.elapsed() == 10
+    assert clock.wall_remaining() == 1200 - 110
+
+
+def test_work_is_clipped_to_what_is_left_before_the_reports_reserve():
+    hand = Hand()
+    clock = Clock(600, 0.1, now=hand)
+    clock.start()
+    hand.at += 500
+    assert clock.for_work() == 40
+    hand.at += 60
+    assert clock.in_reserve()
+    assert clock.for_work() == 40
+
+
+def test_a_person_who_asks_to_finish_leaves_a_minute_at_most_and_a_reserve_in_it():
+    hand = Hand()
+    clock = Clock(120, 0.1, now=hand)
+    clock.start()
+    clock.finish_soon()
+    assert clock.remaining() == 60
+    assert not clock.in_reserve()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0m 00s"), (125, "2m 05s"), (900, "0h 15m"), (6240, "1h 44m")]
+)
+def test_time_is_told_in_words(seconds, text):
+    assert spoken(seconds) == text
+
+
+def test_a_nudge_comes_each_quarter_hour_and_a_short_run_gets_its_eight():
+    long = Nudges(15, 8 * 3600)
+    assert [minute for minute in range(0, 121) if long.due(minute * 60)] == list(range(15, 121, 15))
+    short = Nudges(15, 120)
+    assert sum(short.due(second) for second in range(120)) == 7
+
+
+def test_a_long_step_yields_one_nudge_not_a_pile():
+    nudges = Nudges(15, 8 * 3600)
+    assert nudges.due(4000)
+    assert not nudges.due(4010)
+
+
+def test_nudges_name_the_time_and_differ_by_phase():
+    texts = {time_nudge(phase.name, 900, 6240) for phase in PHASES}
+    assert len(texts) == 4
+    assert all("0h 15m" in text and "1h 44m" in text and "{{" not in text for text in texts)
+    assert "ls -la" in repetition_nudge("ls -la")
+
+
+def view(**changes):
+    calm = {"disk_percent": 10, "disk_limit_percent": 92, "spent": 1, "worst_next": 0.1, "budget": 25}
+    return View(**(calm | {"reserve": 0.1, "repeated": None} | changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "alarm"),
+    [("disk", {"disk_percent": 92.5}), ("money", {"spent": 24.9}), ("repetition", {"repeated": "3 times"})],
+)
+def test_each_guard_speaks_of_its_own_matter_only(name, alarm):
+    assert [guard.name for guard in GUARDS if guard.check(view(**alarm))] == [name]
+    assert not any(guard.check(view()) for guard in GUARDS)
+
+
+def test_three_identical_calls_in_six_steps_are_found_once():
+    repetition = Repetition(3, 6)
+    for calls in (["a"], ["b"], ["a"], []):
+        repetition.saw(calls)
+        assert repetition.found() is None
+    repetition.saw(["a"])
+    assert "a" in repetition.found()
+    assert repetition.found() is None
+
+
+def test_identical_calls_far_apart_are_no_repetition():
+    repetition = Repetition(3, 6)
+    for number in range(30):
+        repetition.saw(["a"] if number % 3 == 0 else [f"b{number}"])
+        assert repetition.found() is None

@@ -1,0 +1,34 @@
+"""UNIT: the four phases."""
+
+import pytest
+
+from harness.phases import FINAL, PHASES, phase_at
+from harness.prompting import FOLDER
+from harness.tools import TOOLS, schemas
+
+
+@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.name)
+def test_every_phase_owns_a_tool_that_can_write_its_deliverable(phase):
+    assert phase.written_with in phase.tools
+    folder = {"write_scratchpad": "notes/", "write_script": "scripts/"}[phase.written_with]
+    assert phase.deliverable.startswith(folder)
+
+
+@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.name)
+def test_every_phase_offers_only_tools_that_exist_and_has_its_nudge(phase):
+    assert [offer["function"]["name"] for offer in schemas(phase.tools)] == list(phase.tools)
+    assert (FOLDER / "nudges" / f"{phase.name.lower()}.md").is_file()
+
+
+def test_the_boundaries_are_fractions_right_for_any_length():
+    at = [0, 0.1999, 0.2, 0.5332, 0.5333, 0.7499, 0.75, 1.0, 7.0]
+    names = [phase_at(fraction).name for fraction in at]
+    assert names == ["EXPLORATION"] * 2 + ["DEVELOPMENT"] * 2 + ["SYNTHESIS"] * 2 + ["FINAL_REPORT"] * 3
+
+
+def test_tools_appear_and_are_withdrawn_with_the_phase():
+    by_name = {phase.name: set(phase.tools) for phase in PHASES}
+    assert "write_script" not in by_name["EXPLORATION"]
+    assert by_name["DEVELOPMENT"] == by_name["SYNTHESIS"] == set(TOOLS)
+    assert by_name["FINAL_REPORT"] == {"execute_shell", "write_scratchpad", "read_file", "list_workspace"}
+    assert FINAL.shell == "read_only"
