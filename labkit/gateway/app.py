@@ -73,7 +73,7 @@ def build(run_dir: Path, config: GatewayConfig, ledger: Ledger, relay: Relay) ->
     def guarded(handler: Handler) -> Handler:
         return _with_token(config.token_sha256, handler)
 
-    return Starlette(
+    gateway_app = Starlette(
         routes=[
             Route("/healthz", _healthz),
             Route("/v1/chat/completions", guarded(gateway.chat), methods=["POST"]),
@@ -83,6 +83,8 @@ def build(run_dir: Path, config: GatewayConfig, ledger: Ledger, relay: Relay) ->
         ],
         exception_handlers={Refusal: _refused, OSError: _disk, ClientDisconnect: _gone},
     )
+    gateway_app.state.refusals = {}
+    return gateway_app
 
 
 def _with_token(token_sha256: str, handler: Handler) -> Handler:
@@ -112,7 +114,9 @@ async def _healthz(request: Request) -> Response:
 
 async def _refused(request: Request, refusal: Exception) -> Response:
     assert isinstance(refusal, Refusal)
-    log.info("%s %s refused: %s", request.url.path, refusal.code, refusal)
+    count = request.app.state.refusals[refusal.code] = request.app.state.refusals.get(refusal.code, 0) + 1
+    if count <= 100 or count % 1000 == 0:  # a guest gone wild must not fill the host's disk with our log
+        log.info("%s refused, %s (no. %d): %s", request.url.path, refusal.code, count, refusal)
     return refusal.response()
 
 

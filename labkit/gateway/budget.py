@@ -17,7 +17,7 @@ from labkit.gateway.ledger import REQUESTS
 from labkit.gateway.usage import Usage
 
 # Tokens that a byte of a request body may become. The first call of a run is taken at its densest; then the
-# densest call seen so far, with a margin, stands for the next. A denser one can pass the cap by that one call.
+# densest call so far, with a margin, stands for the next. A denser one can pass the cap by that one call.
 FIRST_DENSITY = 1 / 2
 LOWEST_DENSITY = 1 / 6
 DENSITY_MARGIN = 1.2

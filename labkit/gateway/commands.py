@@ -45,7 +45,9 @@ def after(run_dir: Path, watermark: int) -> list[dict]:
 
 
 def _read(path: Path) -> list[dict]:
-    return [item for item in read_lines(path) if type(item.get("id")) is int and {"name", "args"} <= set(item)]
+    return [
+        item for item in read_lines(path) if type(item.get("id")) is int and {"name", "args"} <= set(item)
+    ]
 
 
 @contextlib.contextmanager

@@ -58,6 +58,11 @@ class JsonLines:
             raise
         self._end += len(data)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._end
+
     def close(self) -> None:
         self._file.close()
 

@@ -5,6 +5,7 @@ State is rebuilt from events.jsonl when the gateway starts, so a restart loses n
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import time
@@ -23,6 +24,7 @@ COLUMNS = (
 )  # fmt: skip
 MAX_ID = 2**53  # beyond it a JSON number is no longer exact everywhere
 MAX_INTEGER = 2**63 - 1  # of SQLite
+MAX_BYTES = 4 * 1024**3  # an eight-hour run pushes some tens of MB; a hostile guest must not fill the host
 
 
 class BadEvents(ValueError):
@@ -49,6 +51,8 @@ class Ledger:
     def accept(self, payload: object) -> int:
         """Store the rows not yet held and return the watermark. BadEvents, ForeignRun or OSError."""
         rows = [row for row in self._checked(payload) if not self._held(row["id"])]
+        if rows and self._lines.size > MAX_BYTES:
+            raise OSError(errno.EFBIG, f"{EVENTS} has reached {MAX_BYTES} bytes")
         if rows:
             self._lines.append(list({row["id"]: row for row in rows}.values()))
         for row in rows:

@@ -26,6 +26,7 @@ from labkit.gateway.relay import Relay
 
 LINGER_SECONDS = 600.0  # after RUN_SEALED: the guest may still push or ask
 SHUTDOWN_SECONDS = 5
+KEEP_ALIVE_SECONDS = 75  # longer than any client keeps an idle connection: closing first would cost it a call
 
 log = logging.getLogger("labkit.gateway")
 
@@ -112,6 +113,7 @@ def _server(asgi: object) -> uvicorn.Server:
             access_log=False,
             log_config=None,
             server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ import httpx2
 import openai
 import pytest
 
-from labkit.gateway import process
+from labkit.gateway import pidfile, process
 from labkit.gateway.config import GatewayConfig, token_hash
 from labkit.gateway.ledger import COLUMNS
 
@@ -79,6 +81,10 @@ class Running:
     def stop(self) -> bool:
         return process.stop(self.folder)
 
+    def kill(self) -> None:
+        if pid := pidfile.read(self.folder):
+            os.kill(pid, signal.SIGKILL)
+
     def chat(self, **changes: object) -> httpx2.Response:
         body = {"model": "test/model", "messages": [{"role": "user", "content": "hello"}], "user": "worker"}
         return self.http.post("/v1/chat/completions", json=body | changes)
@@ -101,7 +107,7 @@ def runner(folder: Path, make: Callable[..., GatewayConfig]) -> Iterator[Callabl
         def run(**changes: object) -> Running:
             running = Running(folder, make(**changes))
             running.start()
-            stack.callback(running.stop)
+            stack.callback(running.kill)  # faster than stop, and nothing may depend on a clean end
             stack.callback(running.http.close)
             stack.callback(running.openai.close)
             return running

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from labkit.gateway import commands
 from labkit.gateway.files import JsonLines, read_lines
 from labkit.gateway.ledger import EventTail, Ledger
+
+ROOT = Path(__file__).parents[3]
 
 
 def push(ledger: Ledger, *rows: dict) -> int:
@@ -49,6 +55,28 @@ def test_a_reader_follows_the_file_and_waits_for_the_end_of_a_line(tmp_path, eve
         file.write(line[10:] + b"\n")
     assert tail.poll() == [event(1)]
     assert tail.poll() == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits the size of a file")
+def test_a_disk_that_takes_no_more_keeps_what_was_accepted_and_not_half_a_batch(tmp_path):
+    code = """if True:
+        import resource, sys
+        from pathlib import Path
+        from labkit.gateway.files import JsonLines
+        lines = JsonLines(Path(sys.argv[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        try:
+            for n in range(100):
+                lines.append([{"id": n, "half": 1}, {"id": n, "half": 2}])
+        except OSError:
+            print(n)
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code, str(tmp_path / "x.jsonl")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    accepted = int(done.stdout)
+    assert 0 < accepted < 100
+    assert len((tmp_path / "x.jsonl").read_text().splitlines()) == 2 * accepted
 
 
 def test_the_files_are_private(tmp_path):
