@@ -6,6 +6,7 @@ main() {
     echo "changed: lab-harness.service is started"
     [ "$1" = no ] || return 0
     systemctl reset-failed lab-harness.service 2>/dev/null || true
+    systemctl daemon-reload   # once more: an installation that was interrupted may have missed it
     systemctl start lab-harness.service && return
     echo "harness: lab-harness.service does not start: $(tail -n 1 /var/log/lab-harness.log)" >&2
     exit 1

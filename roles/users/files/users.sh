@@ -1,5 +1,5 @@
 # GUEST: the Worker's account and everything that would make its commands wait or ask. Runs as root;
-# `sh -s -- USER HOSTNAME CA_FILE yes|no UNIT...`, where yes|no says whether only to predict.
+# `sh -s -- USER HOSTNAME TMPDIR CA_FILE yes|no UNIT...`, where yes|no says whether only to predict.
 # Prints one line starting with "changed" per change.
 set -eu
 
@@ -46,8 +46,10 @@ account() {
 }
 
 # sudo: no password, no lecture, no log lines, and the two things that commands need: TMPDIR and no questions.
+# TMPDIR must be set anew: the C library takes it from every setuid program, so that env_keep cannot keep it.
 sudo_rights() {
     put /etc/lab/sudo-environment 644 <<END
+TMPDIR=$tmpdir
 DEBIAN_FRONTEND=noninteractive
 NEEDRESTART_MODE=l
 APT_LISTCHANGES_FRONTEND=none
@@ -55,7 +57,7 @@ END
     put "/etc/sudoers.d/lab-$user" 440 <<END
 $user ALL=(ALL:ALL) NOPASSWD: ALL
 Defaults:$user lecture=never, !syslog, !mail_badpass
-Defaults:$user env_keep += "TMPDIR DEBIAN_FRONTEND NEEDRESTART_MODE"
+Defaults:$user env_keep += "DEBIAN_FRONTEND NEEDRESTART_MODE"
 Defaults:$user env_file = /etc/lab/sudo-environment
 END
 }
@@ -140,8 +142,8 @@ add_certificates() {
 }
 
 main() {
-    user=$1 hostname=$2 ca_file=$3 check=$4
-    shift 4
+    user=$1 hostname=$2 tmpdir=$3 ca_file=$4 check=$5
+    shift 5
     account
     sudo_rights
     apt_never_asks

@@ -1,4 +1,4 @@
-# GUEST: runs as the Worker and uses its rights. Says in a sentence what does not hold. `sh -s -- UNIT...`.
+# GUEST: runs as the Worker and uses its rights. Says in a sentence what does not hold. `sh -s -- TMPDIR UNIT...`.
 set -u
 
 fail() {
@@ -7,8 +7,10 @@ fail() {
 }
 
 main() {
+    tmpdir=$1
+    shift
     [ "$(sudo -n id -u)" = 0 ] || fail "sudo asks $(id -un) for a password"
-    [ "$(TMPDIR=/some/where sudo -n printenv TMPDIR)" = /some/where ] || fail "sudo drops TMPDIR"
+    [ "$(sudo -n printenv TMPDIR)" = "$tmpdir" ] || fail "commands under sudo have another TMPDIR than $tmpdir"
     [ "$(sudo -n printenv DEBIAN_FRONTEND)" = noninteractive ] || fail "a package installed with sudo may ask"
     case $(sudo -n passwd -S "$(id -un)" | cut -d' ' -f2) in L*) ;; *) fail "$(id -un) has a password" ;; esac
     [ -w "$HOME" ] && [ "$HOME" != / ] || fail "$(id -un) has no home of its own"
@@ -20,7 +22,7 @@ main() {
     done
     eval "$(apt-config shell wait DPkg::Lock::Timeout)"
     [ "${wait:-0}" -gt 0 ] || fail "apt gives up at once when its lock is taken"
-    echo "$(id -un) is root by sudo, keeps TMPDIR, and no package asks or competes for the lock"
+    echo "$(id -un) is root by sudo, has TMPDIR there, and no package asks or competes for the lock"
 }
 
 main "$@" </dev/null
