@@ -52,7 +52,7 @@ is_diverted() {
 
 guard() {
     program=$1 path=$(owned_path "$1") real=$path.distrib
-    if ! is_wrapper "$path" && ! is_diverted; then
+    if ! is_wrapper "$path" && { ! is_diverted || [ ! -x "$real" ]; }; then
         predict_or "is kept as $real" keep_real
     fi
     if [ "$check" = no ] && { [ ! -x "$real" ] || is_wrapper "$real"; }; then
