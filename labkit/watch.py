@@ -140,6 +140,8 @@ class View:
         )
 
     def _gateway(self) -> str:
+        if self.progress.summary is not None:
+            return "the run is sealed"
         if not self.alive:
             return "not running: the guest waits for it, nothing is lost that it has"
         quiet = self.quiet_seconds()

@@ -72,7 +72,7 @@ class Progress:
         return WAITS_FOR.get(self.last_event, "the next event")
 
     def _called(self, tool: str, given: str) -> None:
-        self.command = f"{tool}: {given}"
+        self.command = f"{tool}: {next(iter(_written(given)), given)}"
         if tool == "write_script":
             self.scripts |= _written(given)
         elif tool == "write_scratchpad":

@@ -130,8 +130,9 @@ def _by_name(tools: list[dict]) -> dict[str, dict]:
 
 
 def _quote(text: str) -> str:
-    """A tool result short enough for a note, and unable to end the fence around it."""
+    """A tool result short enough for a note, unable to end the fence around it, without a dull last line."""
     lines = [line.rstrip() for line in text.replace("```", "'''").strip().splitlines()]
+    lines = [line for line in lines if line != "[exit code 0]"]
     return "\n".join(lines)[:QUOTE_CHARS]
 
 
