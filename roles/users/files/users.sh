@@ -114,8 +114,8 @@ trust() {
     [ -n "$ca_file" ] || return 0
     if [ ! -e "$ca_file" ]; then predict_or "certificates of the host" fail "$ca_file is missing"; return; fi
     folder=/usr/local/share/ca-certificates/lab-host
-    new=$(missing_certificates -v folder= | wc -l)
-    [ "$new" -eq 0 ] || predict_or "$new certificates of the host" add_certificates
+    new=$(missing_certificates -v folder=)   # 1, 2, 3, ...: a line each
+    [ -z "$new" ] || predict_or "$(echo "$new" | wc -l) certificates of the host" add_certificates
 }
 
 # Prints a line for each certificate of $ca_file that is not in the system's bundle; writes it where a folder is given.
