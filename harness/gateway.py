@@ -17,6 +17,7 @@ BATCH = 100
 IDLE_SECONDS = 1.0  # between looks when nobody wakes the thread
 LONGEST_PAUSE = 5.0
 TIMEOUT = 10.0
+DEAD_SECONDS = 4.0  # of failing pushes after which the end of a run waits no longer
 
 
 class GatewayLink:
@@ -46,9 +47,11 @@ class GatewayLink:
         return taken
 
     def flush(self, last_id: int, seconds: float) -> bool:
-        """Wait until the gateway holds every row up to last_id, at most that long."""
-        ends = time.monotonic() + seconds
-        while self.watermark < last_id and time.monotonic() < ends:
+        """Wait until the gateway holds every row up to last_id, at most that long; less if it is dead."""
+        began = time.monotonic()
+        while self.watermark < last_id and time.monotonic() - began < seconds:
+            if self.problem and time.monotonic() - began > DEAD_SECONDS:
+                break
             self.wake()
             time.sleep(0.05)
         return self.watermark >= last_id

@@ -76,7 +76,11 @@ def start(settings: dict) -> subprocess.Popen:
     sandbox.mkdir(parents=True, exist_ok=True)
     file = sandbox / "run.json"
     file.write_text(json.dumps(settings))
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": str(sandbox)}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "HOME": str(sandbox),
+    }
     return subprocess.Popen(
         [sys.executable, "-m", "harness", str(file)],
         cwd=sandbox,

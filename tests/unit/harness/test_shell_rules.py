@@ -78,7 +78,7 @@ HONEST = [
     "find . -name '*.md' -type f",
     "find . -newer x.md -size +1k",
     "find . ! -name x.md",
-    "grep -rn 'a|b$' .",
+    "grep -rnE 'a|b$' .",
     'grep -c "two words" x.md',
     "head -n 3 x.md",
     "tail -n 3 x.md",

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -76,7 +77,8 @@ def test_a_background_job_lives_on_until_the_run_is_sealed(desk):
     pid = int(shell(desk, "sleep 60 & echo $!").text.split("\n")[0])
     stop_children(desk.started)
     time.sleep(0.1)
-    assert not os.path.exists(f"/proc/{pid}") or "Z" in open(f"/proc/{pid}/stat").read().split()[2]
+    state = Path(f"/proc/{pid}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
 
 
 def test_a_command_is_killed_at_its_limit_with_its_group(desk):
