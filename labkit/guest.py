@@ -80,12 +80,13 @@ class Hypervisor:
 
     def ensure_network(self, name: str, xml: str) -> bool:
         """Define and start the lab's network. Returns True when something changed."""
-        network = self.network(name)
-        changed = False
+        before = self.network(name)
         with self._saying(f"setting up the network {name}"):
-            if network is None:
-                network = self.connection.networkDefineXML(xml)
-                changed = True
+            old = before.XMLDesc(self.lib.VIR_NETWORK_XML_INACTIVE) if before else ""
+            network = self.connection.networkDefineXML(_as_the_same(xml, before))
+            changed = network.XMLDesc(self.lib.VIR_NETWORK_XML_INACTIVE) != old
+            if changed and network.isActive():
+                network.destroy()
             if not network.isActive():
                 network.create()
                 changed = True
@@ -103,7 +104,7 @@ class Hypervisor:
         with self._saying(f"defining the domain {name}"):
             before = self.domain(name)
             old = definition(before) if before else ""
-            domain = self.connection.defineXML(xml)
+            domain = self.connection.defineXML(_as_the_same(xml, before))
             return definition(domain) != old
 
     def state(self, name: str) -> str:
@@ -160,8 +161,9 @@ class Hypervisor:
     def shut_down(self, name: str, seconds: float = 120) -> None:
         """Shut down in order, so that the disks are whole; LabError after `seconds`."""
         deadline = time.monotonic() + seconds
+        # Through the agent, since a cloud kernel has no power button and `shutdown` wants a login manager.
+        self.run_in_guest(name, ["/bin/systemctl", "poweroff", "--no-block"])
         with self._saying(f"shutting down the guest {name}"):
-            self._known(name).shutdownFlags(self.lib.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN)
             while self._known(name).isActive():
                 if time.monotonic() > deadline:
                     raise LabError(
@@ -264,6 +266,15 @@ class Hypervisor:
     @staticmethod
     def _failed(doing: str, error: Exception) -> LabError:
         return LabError(f"libvirt failed while {doing}: {error}", "`lab doctor` checks this machine")
+
+
+def _as_the_same(xml: str, existing: Any | None) -> str:
+    """`xml` with the UUID of the object it replaces: libvirt takes it for a stranger of that name otherwise."""
+    if existing is None:
+        return xml
+    root = ET.fromstring(xml)
+    ET.SubElement(root, "uuid").text = existing.UUIDString()
+    return ET.tostring(root, encoding="unicode")
 
 
 def definition(domain: Any) -> str:

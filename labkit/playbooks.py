@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -72,6 +73,7 @@ def run(
 def _environment() -> dict[str, str]:
     """Mitogen where it loads (10 times faster on an emulated guest), linear with pipelining elsewhere."""
     environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"),
         "PYTHONPATH": str(REPO),
         "ANSIBLE_NOCOLOR": "1",
