@@ -34,6 +34,7 @@ from harness.tools.base import Desk, Outcome
 MOST_FAILURES = 5  # failed steps in a row before the ending begins
 MOST_CALLS = 8  # tool calls of one reply that are run
 STEPS_AFTER_REPORT = 2
+PROMPT_EXTRAS = 6000  # characters of a prompt that are not memory: tools, status, nudges
 
 
 class Orchestrator:
@@ -70,8 +71,10 @@ class Orchestrator:
                 return self.session.cause or end.stop_reason
             except Interrupted:
                 return "interrupted"
-            except NoMoney:
-                return "budget exhausted"
+            except NoMoney as error:
+                if self.model.final:
+                    return self.session.cause or "budget exhausted"
+                self._jump("money", str(error), "budget exhausted")
             except Exception as error:
                 if reason := self._failed(error):
                     return self.session.cause or reason
@@ -126,15 +129,19 @@ class Orchestrator:
         view = self._view(None)
         for guard in GUARDS:
             if guard.action == JUMP and not self.session.cause and (reason := guard.check(view)):
-                self.session.cause = guard.stop_reason or ""
-                self.recorder.event(events.GUARD, guard_reason=f"{guard.name}: {reason}; {guard.action}")
+                self._jump(guard.name, reason, guard.stop_reason or "")
+
+    def _jump(self, guard: str, reason: str, stop_reason: str) -> None:
+        """The next step is in the final phase, and the run will end for this reason."""
+        self.session.cause = stop_reason
+        self.recorder.event(events.GUARD, guard_reason=f"{guard}: {reason}; {JUMP}")
 
     def _view(self, repeated: str | None) -> View:
         return View(
             disk_percent=disk_percent(self.settings.paths.workspace),
             disk_limit_percent=self.settings.disk_limit_percent,
             spent=self.purse.spent + self.purse.unknown,
-            worst_next=self.purse.worst_case(self.context.chars()),
+            worst_next=self.purse.worst_case(self.context.chars() + PROMPT_EXTRAS),
             budget=self.purse.budget,
             reserve=self.purse.reserve,
             repeated=repeated,

@@ -64,7 +64,7 @@ def whole(tmp_path_factory):
 
     with ScriptedGateway(worker=worker) as gateway:
         run = run_session(
-            run_settings(tmp_path_factory.mktemp("whole") / "sandbox", gateway.url, minutes=0.11)
+            run_settings(tmp_path_factory.mktemp("whole") / "sandbox", gateway.url, minutes=0.1)
         )
         run.gateway = gateway
         yield run
@@ -242,14 +242,6 @@ def test_what_the_inspector_blocks_never_reaches_the_worker(tmp_path):
     assert set(run.events("INSPECTOR_DECISION", "guard_status")) == {"BLOCK"}
 
 
-def test_an_inspector_that_answers_nonsense_blocks(tmp_path):
-    worker = diligent(call("execute_shell", command="touch ran; : curl"))
-    with ScriptedGateway(worker=worker, inspector=[say("looks fine to me!")]) as gateway:
-        run = short(tmp_path, gateway, minutes=0.02)
-    assert not (run.sandbox / "workspace" / "ran").exists()
-    assert all(reason.startswith("no verdict") for reason in run.events("INSPECTOR_DECISION", "guard_reason"))
-
-
 def test_odd_replies_of_the_model_never_break_the_loop(tmp_path):
     worker = diligent(
         {"text": "", "calls": [("execute_shell", "{not json")]},
@@ -262,7 +254,7 @@ def test_odd_replies_of_the_model_never_break_the_loop(tmp_path):
         fault("empty"),
     )
     with ScriptedGateway(worker=worker) as gateway:
-        run = short(tmp_path, gateway, minutes=0.08)
+        run = short(tmp_path, gateway, minutes=0.06)
         assert gateway.refused == []
     assert run.summary["stop_reason"] == "report delivered"
     assert not (run.sandbox / "workspace" / "cut").exists()
@@ -281,7 +273,7 @@ def test_a_gateway_that_goes_away_loses_no_event_and_stops_nothing(tmp_path):
         return plan(body)
 
     with ScriptedGateway(worker=worker) as gateway:
-        run = short(tmp_path, gateway, minutes=0.08)
+        run = short(tmp_path, gateway, minutes=0.06)
         assert sorted(gateway.events) == list(range(1, run.summary["events"] + 1))
     assert run.summary["stop_reason"] == "report delivered"
 
@@ -320,7 +312,7 @@ def test_sigterm_seals_within_seconds_even_in_the_middle_of_a_command(tmp_path):
 
 
 def test_a_killed_harness_goes_on_where_it_was(tmp_path):
-    settings = run_settings(tmp_path / "sandbox", "", minutes=0.08)
+    settings = run_settings(tmp_path / "sandbox", "", minutes=0.07)
     plan = diligent(call("execute_shell", command="sleep 0.2"), call("list_workspace"))
     with ScriptedGateway(worker=plan) as gateway:
         settings["gateway_url"] = gateway.url
