@@ -72,6 +72,7 @@ def run(wanted: Settings, stop: threading.Event) -> dict:
 
 def _make_folders(wanted: Settings) -> None:
     paths = wanted.paths
+    paths.telemetry.mkdir(parents=True, exist_ok=True, mode=0o700)
     for folder in (paths.notes, paths.scripts, paths.workspace / "tools", paths.shown_outputs, paths.outputs):
         if not folder.exists():
             folder.mkdir(parents=True)

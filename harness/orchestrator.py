@@ -51,6 +51,8 @@ class Orchestrator:
         self.ending = Ending(desk, model, context, link)
         self.repetition = Repetition(settings.repeat_limit, settings.repeat_window)
         self.phase: Phase | None = next((p for p in PHASES if p.name == session.phase), None)
+        if self.phase:  # a resumed run
+            desk.phase, model.final = self.phase, self.phase is FINAL
         self.reports_before: set[str] = set()
         self.steps_since_report = 0
         self.failures = 0
@@ -242,9 +244,9 @@ class Orchestrator:
         self.failures += 1
         known = isinstance(error, ModelError)
         detail = str(error) if known else "".join(traceback.format_exception(error))[-3000:]
-        word = events.API_ERROR if known else events.GUARD
+        said = {"sanitized_output" if known else "guard_reason": f"step failed: {detail}"}
         try:
-            self.recorder.event(word, guard_reason=f"step failed: {detail}")
+            self.recorder.event(events.API_ERROR if known else events.GUARD, **said)
         except sqlite3.Error:
             print(f"harness: step failed: {detail}", flush=True)  # the journal is all that is left
         if self.failures < MOST_FAILURES:

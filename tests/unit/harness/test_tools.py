@@ -1,6 +1,7 @@
 """UNIT: the six tools on a real file system and with real processes; the Inspector is a stub that is told."""
 
 import os
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from harness.inspector import Verdict
 from harness.phases import FINAL, PHASES
 from harness.settings import from_dict
 from harness.telemetry.recorder import Recorder
+from harness.tools import cgroups
 from harness.tools.base import Desk
 from harness.tools.process import stop_children
 
@@ -32,13 +34,17 @@ class Gate:
         return Verdict(self.statuses.pop(0), "because")
 
 
-@pytest.fixture
-def desk(tmp_path):
-    wanted = from_dict(run_settings(tmp_path, command_timeout_seconds=5))
+def make_desk(sandbox, **changes):
+    wanted = from_dict(run_settings(sandbox, command_timeout_seconds=5, **changes))
     _make_folders(wanted)
     clock = Clock(3600, 0.1)
     recorder = Recorder(wanted.paths.primary_db, wanted.paths.mirror_db, TOKEN, clock.elapsed)
-    desk = Desk(wanted, recorder, clock, Gate(), threading.Event(), PHASES[1], step=1, call=1)
+    return Desk(wanted, recorder, clock, Gate(), threading.Event(), PHASES[1], step=1, call=1)
+
+
+@pytest.fixture
+def desk(tmp_path):
+    desk = make_desk(tmp_path)
     yield desk
     stop_children(desk.started)
 
@@ -97,6 +103,27 @@ def test_a_command_is_clipped_to_what_remains_of_the_run(desk):
 def test_a_stop_of_the_run_ends_a_command(desk):
     threading.Timer(0.2, desk.stop.set).start()
     assert "interrupted" in shell(desk, "sleep 20").text
+
+
+def test_a_command_starts_only_once_its_cgroup_holds_it(desk, tmp_path, monkeypatch):
+    """The kernel's cgroup tree is played by a plain folder here; the guest tests use the real one."""
+    monkeypatch.setattr(cgroups, "own", lambda: tmp_path)
+    told = shell(desk, 'echo $$; echo it\\\'s quoted "$HOME"').text
+    group = tmp_path / f"step-{desk.step}"
+    assert (group / "cgroup.procs").read_text() == told.split("\n")[0]
+    assert "it's quoted /" in told
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a command as somebody else")
+def test_commands_and_files_belong_to_the_tool_user_who_cannot_reach_the_record():
+    sandbox = Path(tempfile.mkdtemp())
+    sandbox.chmod(0o755)
+    desk = make_desk(sandbox, tool_user="nobody")
+    told = shell(desk, f"id -un; id -Gn; cat {desk.settings.paths.primary_db}; touch notes/mine").text
+    assert told.startswith("nobody\nnogroup\n")
+    assert "Permission denied" in told
+    tools.use("write_scratchpad", {"filename": "a.md", "content": "x"}, desk)
+    assert {path.owner() for path in desk.settings.paths.notes.iterdir()} == {"nobody"}
 
 
 def test_long_output_is_cut_and_the_rest_can_be_read(desk):
