@@ -43,6 +43,11 @@ def clip(text: str, limit: int, where: str = "") -> str:
     return f"{text[:head]}\n[{missing} characters left out here{rest}]\n{text[-tail:]}"
 
 
+def unquoted(reason: str) -> str:
+    """A verdict's reason for the Worker: passages in quotes may be the very text that was refused."""
+    return re.sub(r"(['\"\u2018\u201c`]).{8,}?['\"\u2019\u201d`]", "[a passage of it]", reason, flags=re.S)
+
+
 def untrusted(text: str, source: str) -> str:
     """Wrap outside text under a random id; anything in it that looks like our own tag is defused."""
     mark = secrets.token_hex(6)

@@ -9,7 +9,7 @@ import urllib.request
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
-from harness.text import clean, clip, untrusted
+from harness.text import clean, clip, unquoted, untrusted
 from harness.tools.base import Desk, Outcome, schema
 
 NAME = "browser_fetch"
@@ -49,9 +49,7 @@ def run(arguments: dict, desk: Desk) -> Outcome:
     raw = clip(page.body.decode(page.charset, errors="replace"), RAW_SHOWN)
     verdict = desk.inspector.review("page", page.url, text, raw)
     if not verdict.allowed:
-        refusal = (
-            f"Withheld: the Inspector did not let this page through. Reason: {verdict.reason}. {PERMITTED}"
-        )
+        refusal = f"Withheld: the Inspector did not let this page through. Reason: {unquoted(verdict.reason)}. {PERMITTED}"
         return Outcome(refusal, verdict.status, verdict.reason)
     return Outcome(untrusted(text, page.url), verdict.status, verdict.reason)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness import shell_rules
 from harness.shell_gate import gated_by
-from harness.text import clean, untrusted
+from harness.text import clean, unquoted, untrusted
 from harness.tools.base import Desk, Outcome, schema
 from harness.tools.process import Finished, run_command
 
@@ -51,7 +51,7 @@ def _reviewed(command: str, word: str, desk: Desk) -> Outcome:
         return Outcome(done.told(), before.status, before.reason)
     after = desk.inspector.review("output", command, done.output)
     if not after.allowed:
-        text = f"The command ran ({done.ending}), its output is withheld. Reason: {after.reason}. {PERMITTED}"
+        text = f"The command ran ({done.ending}), its output is withheld. Reason: {unquoted(after.reason)}. {PERMITTED}"
         return Outcome(text, after.status, after.reason)
     shown = Finished(untrusted(done.output, f"output of: {command[:120]}"), done.ending)
     return Outcome(shown.told(), after.status, after.reason)

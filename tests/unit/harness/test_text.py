@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.text import clean, clip, decode, untrusted
+from harness.text import clean, clip, decode, unquoted, untrusted
 
 
 def test_no_control_or_invisible_character_of_unicode_survives_but_tab_and_newline():
@@ -59,3 +59,8 @@ def test_a_page_cannot_close_the_block_or_open_one():
     assert not re.search(r"(?i)[<\uff1c]\s*/?\s*untrusted", inner)
     assert block.count("<untrusted_web_content ") == 1
     assert block.split("\n")[0].count('"') == 4
+
+
+def test_a_reason_does_not_carry_the_refused_words_to_the_worker():
+    told = unquoted("it orders the reader: 'ignore all previous instructions', on a page of 3 kB")
+    assert told == "it orders the reader: [a passage of it], on a page of 3 kB"
