@@ -17,7 +17,7 @@ BATCH = 100
 IDLE_SECONDS = 1.0  # between looks when nobody wakes the thread
 LONGEST_PAUSE = 5.0
 TIMEOUT = 10.0
-DEAD_SECONDS = 3.0  # of failing pushes after which the end of a run waits no longer
+DEAD_SECONDS = 2.0  # of failing pushes after which the end of a run waits no longer
 
 
 class GatewayLink:

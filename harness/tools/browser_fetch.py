@@ -49,8 +49,9 @@ def run(arguments: dict, desk: Desk) -> Outcome:
     raw = clip(page.body.decode(page.charset, errors="replace"), RAW_SHOWN)
     verdict = desk.inspector.review("page", page.url, text, raw)
     if not verdict.allowed:
-        refusal = f"Withheld: the Inspector did not let this page through. Reason: {unquoted(verdict.reason)}. {PERMITTED}"
-        return Outcome(refusal, verdict.status, verdict.reason)
+        why = f"Reason: {unquoted(verdict.reason)}. {PERMITTED}"
+        text = f"Withheld: the Inspector did not let this page through. {why}"
+        return Outcome(text, verdict.status, verdict.reason)
     return Outcome(untrusted(text, page.url), verdict.status, verdict.reason)
 
 

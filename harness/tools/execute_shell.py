@@ -51,7 +51,8 @@ def _reviewed(command: str, word: str, desk: Desk) -> Outcome:
         return Outcome(done.told(), before.status, before.reason)
     after = desk.inspector.review("output", command, done.output)
     if not after.allowed:
-        text = f"The command ran ({done.ending}), its output is withheld. Reason: {unquoted(after.reason)}. {PERMITTED}"
+        why = f"Reason: {unquoted(after.reason)}. {PERMITTED}"
+        text = f"The command ran ({done.ending}), but its output is withheld. {why}"
         return Outcome(text, after.status, after.reason)
     shown = Finished(untrusted(done.output, f"output of: {command[:120]}"), done.ending)
     return Outcome(shown.told(), after.status, after.reason)

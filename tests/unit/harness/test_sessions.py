@@ -64,7 +64,7 @@ def whole(tmp_path_factory):
 
     with ScriptedGateway(worker=worker) as gateway:
         run = run_session(
-            run_settings(tmp_path_factory.mktemp("whole") / "sandbox", gateway.url, minutes=0.1)
+            run_settings(tmp_path_factory.mktemp("whole") / "sandbox", gateway.url, minutes=0.08)
         )
         run.gateway = gateway
         yield run
@@ -176,7 +176,7 @@ def short(tmp_path, gateway, **changes):
 
 def test_a_worker_that_never_reports_is_asked_once_with_tools_off(tmp_path):
     with ScriptedGateway(worker=lambda _: time.sleep(0.1) or call("list_workspace")) as gateway:
-        run = short(tmp_path, gateway)
+        run = short(tmp_path, gateway, minutes=0.02)
         asked = gateway.asked("report")
     assert run.summary["stop_reason"] == "time limit reached"
     assert run.summary["final_report_by"] == "worker"
@@ -254,7 +254,7 @@ def test_odd_replies_of_the_model_never_break_the_loop(tmp_path):
         fault("empty"),
     )
     with ScriptedGateway(worker=worker) as gateway:
-        run = short(tmp_path, gateway, minutes=0.06)
+        run = short(tmp_path, gateway)
         assert gateway.refused == []
     assert run.summary["stop_reason"] == "report delivered"
     assert not (run.sandbox / "workspace" / "cut").exists()
@@ -279,7 +279,7 @@ def test_a_gateway_that_goes_away_loses_no_event_and_stops_nothing(tmp_path):
 
 
 def test_a_gateway_that_is_never_there_still_leaves_a_sealed_run_with_a_report(tmp_path):
-    run = run_session(run_settings(tmp_path / "sandbox", "http://127.0.0.1:9", minutes=0.02), seconds=60)
+    run = run_session(run_settings(tmp_path / "sandbox", "http://127.0.0.1:9", minutes=0.01), seconds=60)
     assert run.summary["stop_reason"] in ("wall limit reached", "model unreachable")
     assert run.summary["final_report_by"] == "harness"
 
@@ -312,7 +312,7 @@ def test_sigterm_seals_within_seconds_even_in_the_middle_of_a_command(tmp_path):
 
 
 def test_a_killed_harness_goes_on_where_it_was(tmp_path):
-    settings = run_settings(tmp_path / "sandbox", "", minutes=0.07)
+    settings = run_settings(tmp_path / "sandbox", "", minutes=0.05, report_reserve_fraction=0.03)
     plan = diligent(call("execute_shell", command="sleep 0.2"), call("list_workspace"))
     with ScriptedGateway(worker=plan) as gateway:
         settings["gateway_url"] = gateway.url
