@@ -162,7 +162,7 @@ class Hypervisor:
         """Shut down in order, so that the disks are whole; LabError after `seconds`."""
         deadline = time.monotonic() + seconds
         # Through the agent, since a cloud kernel has no power button and `shutdown` wants a login manager.
-        self.run_in_guest(name, ["/bin/systemctl", "poweroff", "--no-block"])
+        self._agent(name, "guest-exec", {"path": "/bin/systemctl", "arg": ["poweroff"]}, deadline)
         with self._saying(f"shutting down the guest {name}"):
             while self._known(name).isActive():
                 if time.monotonic() > deadline:
@@ -222,7 +222,7 @@ class Hypervisor:
                 reply = libvirt_qemu.qemuAgentCommand(self._known(name), request, 10, 0)
                 return json.loads(reply)["return"]
             except self.lib.libvirtError as error:
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or not self._known(name).isActive():
                     raise LabError(
                         f"the agent of the guest {name} does not answer: {error}",
                         "`lab status` shows the guest; its console log is in the lab's folder",
