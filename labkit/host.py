@@ -16,6 +16,7 @@ from labkit.progress import warn
 
 KVM = Path("/dev/kvm")
 START_SECONDS = 30
+LIBVIRT_LOG = Path("/var/log/libvirt/lab-libvirtd.log")
 
 
 def become_root(lab: Lab, why: str) -> None:
@@ -40,8 +41,8 @@ def ensure_libvirt() -> bool:
     if Path("/run/systemd/system").is_dir():
         _start(["systemctl", "start", "virtlogd.socket", "libvirtd.socket", "libvirtd.service"])
     else:
-        for daemon in ("virtlogd", "libvirtd"):
-            _start([daemon, "--daemon"])
+        _start(["virtlogd", "--daemon"])
+        _start_under_reaper(["libvirtd"])
     deadline = time.monotonic() + START_SECONDS
     while not _answers():
         if time.monotonic() > deadline:
@@ -69,6 +70,22 @@ def _let_libvirt_probe_kvm() -> None:
     if KVM.exists() and KVM.stat().st_mode & 0o777 != 0o660:
         shutil.chown(KVM, "root", "kvm")
         KVM.chmod(0o660)
+
+
+def _start_under_reaper(command: list[str]) -> None:
+    """Without systemd: detached, with a parent that reaps at once.
+
+    QEMU's processes are handed to the nearest reaper when they end, and libvirt waits until they are
+    gone; the init of a container may take seconds over it, at each stop of a guest.
+    """
+    with LIBVIRT_LOG.open("ab") as log:
+        subprocess.Popen(
+            ["tini", "-s", "--", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
 
 
 def _start(command: list[str]) -> None:
