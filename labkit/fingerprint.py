@@ -10,7 +10,7 @@ from labkit.config import REPO, Lab
 
 # Roles that act only during or after a run never change the snapshot.
 NOT_IN_THE_SNAPSHOT = {"harness", "collect"}
-PLAYBOOKS = ("up.yml", "snapshot.yml")
+PLAYBOOKS = ("up.yml", "safeguards.yml", "snapshot.yml")
 
 
 def of(lab: Lab) -> str:
