@@ -93,7 +93,7 @@ def _start(command: list[str]) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     except FileNotFoundError as error:
         raise LabError(f"{command[0]} is not installed", "`./lab doctor` installs what is missing") from error
-    already_there = "already running" in done.stderr.lower() or "pid file" in done.stderr.lower()
+    already_there = any(words in done.stderr.lower() for words in ("already running", "pid file", "pidfile"))
     if done.returncode != 0 and not already_there:
         raise LabError(
             f"{' '.join(command)} failed: {done.stderr.strip()}", "`lab doctor` checks this machine"
