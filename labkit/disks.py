@@ -14,7 +14,6 @@ from labkit.errors import LabError
 WRITABLE = {"vda": "system.qcow2", "vdb": "data.qcow2"}
 # What a direct-boot guest needs besides, read only.
 FIXED = ("seed.iso", "vmlinuz", "initrd")
-CHUNK = 1 << 20
 
 
 def qemu_img(*arguments: str | Path) -> str:
@@ -60,12 +59,9 @@ def copy(source: Path, target: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Hex SHA-256 of a file, read in pieces."""
-    digest = hashlib.sha256()
+    """Hex SHA-256 of a file."""
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_seed(path: Path, files: dict[str, str]) -> None:
