@@ -211,11 +211,21 @@ def ssh(
     keys = lab.keys_dir
     if not (keys / "id_ed25519").is_file():
         raise LabError(f"there is no guest named '{lab.name}'", "`lab up` builds it")
+    _demand_running(lab)
     options = ["-o", f"UserKnownHostsFile={keys}/known_hosts", "-o", "StrictHostKeyChecking=yes"]
     options += ["-o", "ConnectTimeout=10", "-o", "LogLevel=ERROR", "-o", "IdentitiesOnly=yes"]
     os.execvp(
         "ssh", ["ssh", "-i", str(keys / "id_ed25519"), *options, f"root@{lab.address}", *(command or [])]
     )
+
+
+def _demand_running(lab: config.Lab) -> None:
+    from labkit.guest import Hypervisor
+
+    with Hypervisor() as hypervisor:
+        known = hypervisor.state(lab.name)
+    if known != "running":
+        raise LabError(f"the guest '{lab.name}' is {known}", "`lab run` starts a session in it", UNREACHABLE)
 
 
 @app.command()

@@ -269,7 +269,7 @@ class Hypervisor:
 
 
 def _as_the_same(xml: str, existing: Any | None) -> str:
-    """`xml` with the UUID of the object it replaces: libvirt takes it for a stranger of that name otherwise."""
+    """`xml` with the UUID of what it replaces: libvirt takes it for a stranger of that name otherwise."""
     if existing is None:
         return xml
     root = ET.fromstring(xml)
