@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
+import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from labkit import intake, snapshot, state
+from labkit.config import REPO
 from labkit.errors import LabError
 from labkit.gateway import process
 from labkit.guest import Hypervisor
@@ -53,6 +58,8 @@ def _manifest(
         "snapshot": {name: found.get(name) for name in ("taken_at", "fingerprint", "sha256", "versions")},
         "receipt": _receipt(place),
         "harness_sha256": _harness_hashes(),
+        "packages": _packages(),
+        "kit": _kit(),
     }
 
 
@@ -61,6 +68,24 @@ def _harness_hashes() -> dict[str, str]:
     from labkit.harness_archive import HARNESS, source_files
 
     return {str(path.relative_to(HARNESS)): disks.sha256(path) for path in source_files()}
+
+
+def _packages() -> dict[str, str]:
+    """What the harness ran with in the guest: package to version."""
+    from labkit.harness_archive import HARNESS
+
+    pins = re.findall(r"^([\w.-]+)==([\w.+!-]+)", (HARNESS / "requirements.lock").read_text(), re.M)
+    return dict(pins)
+
+
+def _kit() -> dict[str, str | None]:
+    """This kit's own version; the commit where it is a clone and git answers."""
+    project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
+    asked = subprocess.run(
+        ["git", "-C", str(REPO), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    commit = asked.stdout.strip() or None
+    return {"version": project["version"], "commit": commit, "python": platform.python_version()}
 
 
 def _receipt(place: snapshot.Place) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ without that name is whole. What was already collected whole is never overwritte
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ except ImportError:  # Windows has no guests to collect from; it still imports t
     fcntl = None
 
 DATABASES = ("run.db", "mirror.db")
+MAX_PROMPT_CHARS = 200_000
 
 
 def receive(
@@ -38,9 +40,10 @@ def receive(
     """Makes `target` (`runs/<run_id>`) from the guest's tar stream and returns it.
 
     extra_files: what the host adds: a name in the run's folder -> bytes, a file or a folder to copy.
-    manifest: facts of the caller; `run_id`, `collected_at`, `extraction`, `skipped` and `databases` are
-    added here. `extraction.complete` is False when the archive broke off, went over a limit, or its
-    run.db does not hold: the folder is kept, and a later receive puts it aside and takes its place.
+    manifest: facts of the caller; `run_id`, `collected_at`, `extraction`, `skipped`, `databases` and
+    `prompts` are added here. `extraction.complete` is False when the archive broke off, went over a
+    limit, or its run.db does not hold: the folder is kept, and a later receive puts it aside and takes
+    its place.
     Raises LabError: the run is collected already (USAGE), or this host cannot write (NOT_READY).
     """
     target = Path(target)
@@ -181,11 +184,28 @@ def _finish(partial: Path, run_id: str, manifest: Mapping[str, object], extracti
         },
         "skipped": extraction.skipped,
         "databases": databases,
+        "prompts": _prompts(partial / "run.db"),
     }
     path = partial / "manifest.json"
     path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     listed = {**extraction.sums, "manifest.json": sums.file_sha256(path)}
     _to_disk(sums.write(partial, listed), path, *(partial / name for name in DATABASES))
+
+
+def _prompts(path: Path) -> dict:
+    """The prompts as run.db holds them, hashed here. Empty for a run.db that does not hold."""
+    found = {}
+    try:
+        with sqlite_file.opened(path) as connection:
+            if "prompts" not in sqlite_file.tables(connection):  # a view of that name might never end
+                return {}
+            sql = "SELECT name, substr(content, 1, ?) FROM prompts LIMIT 20"
+            for name, content in connection.execute(sql, (MAX_PROMPT_CHARS,)):
+                digest = hashlib.sha256(str(content).encode("utf-8", "replace")).hexdigest()
+                found[str(name)[:80]] = {"sha256": digest, "content": str(content)}
+    except LabError:
+        return {}
+    return found
 
 
 def _database(path: Path) -> dict:
