@@ -10,10 +10,12 @@ from typing import Any
 
 import yaml
 
+from labkit import limits
 from labkit.errors import USAGE, LabError
 
 REPO = Path(__file__).resolve().parent.parent
 SHIPPED_INVENTORY = REPO / "inventory"
+HOSTS_FILE = "hosts.yml"
 GUEST_FILE = "group_vars/all/guest.yml"
 RUN_FILE = "group_vars/all/run.yml"
 
@@ -78,13 +80,17 @@ def load(inventory: Path | None = None) -> Lab:
     Raises LabError (usage) when a file can't be read, or a variable is unknown or mistyped.
     """
     folder = Path(inventory or os.environ.get("LAB_INVENTORY") or SHIPPED_INVENTORY).resolve()
-    if not (folder / GUEST_FILE).is_file():
-        raise LabError(
-            f"no inventory at {folder}: {GUEST_FILE} is missing there",
-            "copy the project's inventory/ folder and change what you need",
-            USAGE,
-        )
-    return Lab(folder, _variables(folder, GUEST_FILE), _variables(folder, RUN_FILE))
+    for file in (HOSTS_FILE, GUEST_FILE, RUN_FILE):
+        if not (folder / file).is_file():
+            raise LabError(
+                f"no inventory at {folder}: {file} is missing there",
+                "copy the project's inventory/ folder and change what you need",
+                USAGE,
+            )
+    lab = Lab(folder, _variables(folder, GUEST_FILE), _variables(folder, RUN_FILE))
+    if problem := limits.problem_of(lab.guest) or limits.problem_of_providers(lab.run["run_providers"]):
+        raise LabError(f"{problem} (inventory {folder})", "mend it there; nothing was changed", USAGE)
+    return lab
 
 
 def _variables(folder: Path, file: str) -> dict[str, Any]:
@@ -92,13 +98,16 @@ def _variables(folder: Path, file: str) -> dict[str, Any]:
     given = _read(folder / file)
     for name, value in given.items():
         _check(folder / file, name, value, shipped)
-    return {**shipped, **given}
+    values = {**shipped, **given}
+    if "run_providers" in values:  # who adds a provider does not lose the shipped ones
+        values["run_providers"] = {**shipped["run_providers"], **values["run_providers"]}
+    return values
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(path.read_text()) or {}
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise LabError(f"can't read {path}: {reason}", "mend the file; nothing was changed", USAGE) from error
     if not isinstance(values, dict):
@@ -106,10 +115,17 @@ def _read(path: Path) -> dict[str, Any]:
     return values
 
 
+def _where_it_belongs(name: str, path: Path, shipped: dict[str, Any]) -> str:
+    other = RUN_FILE if path.name == Path(GUEST_FILE).name else GUEST_FILE
+    if name in _read(SHIPPED_INVENTORY / other):
+        return f"it belongs in {other}"
+    near = difflib.get_close_matches(name, shipped, n=1)
+    return f"did you mean {near[0]}?" if near else "the shipped inventory/ lists every variable"
+
+
 def _check(path: Path, name: str, value: Any, shipped: dict[str, Any]) -> None:
     if name not in shipped:
-        near = difflib.get_close_matches(name, shipped, n=1)
-        hint = f"did you mean {near[0]}?" if near else "the shipped inventory/ lists every variable"
+        hint = _where_it_belongs(str(name), path, shipped)
         raise LabError(f"unknown variable {name} in {path}", hint, USAGE)
     wanted = type(shipped[name])
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from labkit.errors import LabError
@@ -39,6 +41,7 @@ def make_overlay(overlay: Path, frozen: Path) -> None:
     """A new, empty overlay on `frozen`; an old file of that name is replaced."""
     overlay.unlink(missing_ok=True)
     qemu_img("create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", frozen, overlay)
+    overlay.chmod(0o600)  # the run's token and the agents' files are in it; libvirt gives it to QEMU
 
 
 def flatten(source: Path, target: Path) -> None:
@@ -48,14 +51,15 @@ def flatten(source: Path, target: Path) -> None:
 
 def make_empty(path: Path, gigabytes: int) -> None:
     """A thin, empty disk of that size in GiB."""
+    path.unlink(missing_ok=True)
     qemu_img("create", "-q", "-f", "qcow2", path, f"{gigabytes}G")
+    path.chmod(0o600)
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy a file's bytes, replacing `target` only when complete."""
-    partial = target.with_name(target.name + ".partial")
-    shutil.copyfile(source, partial)
-    partial.replace(target)
+    """Copy a file's bytes, for root alone, replacing `target` only when complete."""
+    with _whole_or_nothing(target) as partial:
+        shutil.copyfile(source, partial)
 
 
 def sha256(path: Path) -> str:
@@ -73,8 +77,20 @@ def write_seed(path: Path, files: dict[str, str]) -> None:
     for number, (name, text) in enumerate(sorted(files.items())):
         data = text.encode()
         iso.add_fp(io.BytesIO(data), len(data), f"/FILE{number}.;1", rr_name=name, joliet_path=f"/{name}")
-    partial = path.with_name(path.name + ".partial")
-    iso.write(str(partial))
-    iso.close()
-    partial.chmod(0o600)
-    partial.replace(path)
+    with _whole_or_nothing(path) as partial:
+        iso.write(str(partial))
+        iso.close()
+
+
+@contextlib.contextmanager
+def _whole_or_nothing(target: Path) -> Iterator[Path]:
+    """A private file beside `target` to write into; takes its place when done, goes away when that fails."""
+    partial = target.with_name(target.name + ".partial")
+    partial.unlink(missing_ok=True)
+    partial.touch(mode=0o600)
+    try:
+        yield partial
+        partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

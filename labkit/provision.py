@@ -8,7 +8,6 @@ from typing import Any
 from labkit import fingerprint, playbooks, session, snapshot, state
 from labkit.config import Lab
 from labkit.errors import LabError
-from labkit.gateway import process
 from labkit.guest import Hypervisor
 from labkit.progress import Progress
 
@@ -32,8 +31,9 @@ def up(lab: Lab, progress: Progress, discard: bool = False) -> dict[str, Any]:
     if _up_to_date(lab, where, wanted):
         return {"changed": 0, "snapshot": snapshot.manifest(where)}
     session.refuse_uncollected(lab, discard)
-    if snapshot.manifest(where):
-        progress.say("the inventory or a role changed since the snapshot: building the guest anew")
+    if (where.set_dir / "manifest.json").exists():
+        progress.say("the snapshot is not what the inventory and the roles ask for: building the guest anew")
+    session.stop_gateways(lab)
     _forget_build(lab)
     changed = 0
     for playbook, title in STEPS:
@@ -48,12 +48,14 @@ def up(lab: Lab, progress: Progress, discard: bool = False) -> dict[str, Any]:
 
 def down(lab: Lab, progress: Progress, discard: bool = False) -> list[str]:
     """Remove what `up` made: domain, network, the lab's folder. Images and collected runs stay."""
-    session.refuse_uncollected(lab, discard)
     if not lab.dir.exists():
         return []
+    if discard and state.set_damaged_aside(lab.dir):
+        progress.say("state.json was damaged and is set aside")
+    session.refuse_uncollected(lab, discard)
     removed = []
     with progress.step("removing the guest and its network"):
-        _stop_gateways(lab)
+        session.stop_gateways(lab)
         outcome = playbooks.run("down", lab, progress.detail)
         removed = [thing for result in outcome.results.values() for thing in result.get("removed", [])]
     shutil.rmtree(lab.dir)
@@ -61,8 +63,11 @@ def down(lab: Lab, progress: Progress, discard: bool = False) -> list[str]:
 
 
 def _up_to_date(lab: Lab, where: snapshot.Place, wanted: str) -> bool:
-    found = snapshot.manifest(where)
-    if not found or not found.get("verified") or found["fingerprint"] != wanted:
+    try:
+        found = snapshot.require_verified(where)
+    except LabError:
+        return False
+    if found["fingerprint"] != wanted:
         return False
     with Hypervisor() as hypervisor:
         return hypervisor.domain(lab.name) is not None
@@ -72,11 +77,6 @@ def _forget_build(lab: Lab) -> None:
     """The next build starts from fresh disks, whatever an interrupted one left."""
     if lab.dir.exists():
         state.update(lab.dir, built=None, run=None, collected=None, dirty=None)
-
-
-def _stop_gateways(lab: Lab) -> None:
-    for folder in sorted(lab.gateway_dir.glob("*")):
-        process.stop(folder)
 
 
 def refuse_stale(lab: Lab) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from labkit import session, snapshot, state
+from labkit import session, snapshot
 from labkit.config import Lab
-from labkit.gateway import process
 
 
 def revert(lab: Lab, discard: bool = False) -> snapshot.Receipt:
@@ -15,12 +14,10 @@ def revert(lab: Lab, discard: bool = False) -> snapshot.Receipt:
     where = session.place(lab)
     snapshot.require_verified(where)
     session.refuse_uncollected(lab, discard)
-    if run := state.read(lab.dir).get("run"):
-        process.stop(lab.gateway_dir / run)
+    session.stop_gateways(lab)
     try:
         receipt = snapshot.revert(where)
     finally:
         snapshot.switch_off(where)
     snapshot.demand(receipt)
-    state.update(lab.dir, run=None, collected=None, dirty=None)
     return receipt

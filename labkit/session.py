@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import os
 import pwd
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from harness.settings import Settings
-from labkit import playbooks, runs, snapshot, state
+from labkit import playbooks, presence, runs, snapshot, state
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, USAGE, LabError
 from labkit.gateway import keys, process
 from labkit.gateway.config import GatewayConfig, token_hash
+from labkit.gateway.files import read_lines
+from labkit.gateway.ledger import EVENTS
 from labkit.guest import Hypervisor
 from labkit.harness_archive import build
 from labkit.progress import Progress
+from labkit.ssh import Shell
 
 MAX_MINUTES = 48 * 60
 MAX_BUDGET_USD = 10_000
+BOOT_SECONDS = 300  # an emulated guest takes about 70
 REHEARSAL = "rehearsal"
 
 
@@ -95,6 +100,7 @@ def begin(lab: Lab, wanted: Plan, keep: bool, progress: Progress) -> Path:
     keys.provider_key(gateway)
     with progress.step("building the harness archive"):
         archive = build(lab)
+    stop_gateways(lab)  # of a run that was thrown away: it would hold the port
     with progress.step("going on with the guest as it is" if keep else "reverting to the snapshot"):
         _bring_up(where, keep, progress)
     run_dir = lab.gateway_dir / wanted.run_id
@@ -102,17 +108,43 @@ def begin(lab: Lab, wanted: Plan, keep: bool, progress: Progress) -> Path:
     settings = harness_settings(lab, wanted)
     state.write_json(run_dir / "run.json", settings)
     state.update(lab.dir, run=wanted.run_id, collected=False, dirty=True)
-    with progress.step("starting the gateway"):
-        process.start(run_dir, gateway)
-    with progress.step("installing the harness and starting the session"):
-        playbooks.run(
-            "run",
-            lab,
-            progress.detail,
-            lab_harness_archive=str(archive),
-            lab_harness_settings={**settings, "token": token},
-        )
+    with _forgotten_unless_begun(lab, run_dir, keep):
+        with progress.step("starting the gateway"):
+            process.start(run_dir, gateway)
+        with progress.step("installing the harness and starting the session"):
+            playbooks.run(
+                "run",
+                lab,
+                progress.detail,
+                lab_harness_archive=str(archive),
+                lab_harness_settings={**settings, "token": token},
+            )
     return run_dir
+
+
+@contextlib.contextmanager
+def _forgotten_unless_begun(lab: Lab, run_dir: Path, keep: bool) -> Iterator[None]:
+    """A start that failed must not stand in the way of the next one: without an event there is no run.
+
+    Its gateway's folder stays, with a note. The guest goes off (unless kept), so that a harness that
+    started late does not go on without its gateway.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if next(read_lines(run_dir / EVENTS), None) is None:
+            process.stop(run_dir)
+            state.write_json(run_dir / "not-started.json", {"reason": str(error) or type(error).__name__})
+            state.update(lab.dir, run=None, collected=None)
+            if not keep:
+                snapshot.switch_off(place(lab))
+        raise
+
+
+def stop_gateways(lab: Lab) -> None:
+    """End every gateway of this lab that still runs."""
+    for folder in sorted(lab.gateway_dir.glob("*")):
+        process.stop(folder)
 
 
 def harness_settings(lab: Lab, wanted: Plan) -> dict[str, Any]:
@@ -146,11 +178,23 @@ def current(lab: Lab) -> Path:
     return lab.gateway_dir / run_id
 
 
+def watchable(lab: Lab) -> Path:
+    """Like `current`; LabError when the host's folder of that run is gone, so that nothing can be shown."""
+    folder = current(lab)
+    if not (folder / "gateway.json").is_file():
+        raise LabError(
+            f"the gateway's folder {folder} of run {folder.name} is missing or empty",
+            "`lab collect --stop` brings what the guest holds",
+        )
+    return folder
+
+
 def collect(lab: Lab, folder: Path, stop: bool, on_task: Callable[[str], None]) -> Path:
     """Bring the run of gateway folder `folder` to the caller's runs/; returns its folder there.
 
     stop: end a session that still runs; without it that is refused.
     """
+    presence.demand_running(lab, f"run {folder.name} can't be collected from it")
     target = runs.default_root().resolve() / folder.name
     playbooks.run(
         "collect",
@@ -170,10 +214,14 @@ def _bring_up(where: snapshot.Place, keep: bool, progress: Progress) -> None:
         progress.say(receipt.line())
         return
     with Hypervisor() as hypervisor:
-        if hypervisor.state(where.name) == "absent":
+        found = hypervisor.state(where.name)
+        if found == "absent":
             raise LabError(f"there is no guest named '{where.name}'", "`lab up` builds it", UNREACHABLE)
+        if found == "paused":
+            raise LabError(f"the guest '{where.name}' is paused", "`lab status` says why", UNREACHABLE)
         hypervisor.start_network(where.name)
         hypervisor.start(where.name)
+    Shell(where.address, where.keys_dir, seconds=BOOT_SECONDS).client.close()
 
 
 def _gateway_url(lab: Lab) -> str:

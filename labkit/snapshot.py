@@ -27,6 +27,7 @@ RAM = "ram.save"
 MAX_CLOCK_ERROR_SECONDS = 2.0
 RESUME_PROGRAM = "/usr/local/sbin/lab-resume"
 SEED_BYTES = 64
+MANIFEST_KEYS = ("fingerprint", "host_key", "sha256", "taken_at", "verified", "versions")
 
 
 @dataclass
@@ -59,7 +60,8 @@ class Receipt:
         verdict = (
             f"all {len(self.checks)} checks hold" if self.holds else "NOT PROVEN: " + "; ".join(self.broken)
         )
-        return f"reverted '{self.name}' in {self.seconds['total']:.1f} s ({self.mode}): {verdict}"
+        how = f"{self.mode}: {self.reason}" if self.reason else self.mode
+        return f"reverted '{self.name}' in {self.seconds['total']:.1f} s ({how}): {verdict}"
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "holds": self.holds, "broken": self.broken}
@@ -87,11 +89,23 @@ class Place:
 
 
 def manifest(place: Place) -> dict[str, Any] | None:
-    """The manifest of the lab's set, or None when there is no set."""
+    """The manifest of the lab's set, or None when there is no set. LabError when it is damaged."""
     path = place.set_dir / "manifest.json"
     if not path.is_file():
         return None
-    return json.loads(path.read_text())
+    try:
+        found = json.loads(path.read_text())
+        missing = [key for key in MANIFEST_KEYS if key not in found]
+    except (OSError, ValueError, TypeError) as error:
+        raise _damaged(path, str(error)) from error
+    if missing:
+        raise _damaged(path, f"it lacks {', '.join(missing)}")
+    return found
+
+
+def _damaged(path: Path, reason: str) -> LabError:
+    cure = "`lab down`, then `lab up` builds the guest again"
+    return LabError(f"{path} is damaged: {reason}", cure, EVIDENCE)
 
 
 def require_verified(place: Place) -> dict[str, Any]:
@@ -102,9 +116,10 @@ def require_verified(place: Place) -> dict[str, Any]:
             f"the guest '{place.name}' has no snapshot",
             "`lab up` builds the guest and takes one; `lab status` shows what exists",
         )
-    if not found.get("verified"):
+    # A later build that was interrupted has taken the definition this set belongs to away.
+    if not found["verified"] or state.read(place.dir).get("fingerprint") != found["fingerprint"]:
         raise LabError(
-            f"the snapshot of '{place.name}' was never verified: `lab up` did not finish",
+            f"the snapshot of '{place.name}' is not verified: the last `lab up` did not finish",
             "`lab up` builds the guest again and takes a new one",
         )
     return found
@@ -119,6 +134,18 @@ def take(place: Place, fingerprint: str) -> dict[str, Any]:
     new = place.dir / "set.new"
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(mode=0o711)
+    try:
+        found = _freeze(place, new, fingerprint)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)  # half a set is gigabytes on a disk that may just be full
+        raise
+    _replace_folder(new, place.set_dir)
+    state.update(place.dir, marker=None)
+    return found
+
+
+def _freeze(place: Place, new: Path, fingerprint: str) -> dict[str, Any]:
+    """Fill the folder `new` with a whole set."""
     with Hypervisor() as hypervisor:
         live = hypervisor.live_form(place.name)
         hypervisor.save(place.name, new / RAM)
@@ -131,9 +158,9 @@ def take(place: Place, fingerprint: str) -> dict[str, Any]:
         disks.copy(place.disks_dir / file, new / file)
     (new / "domain.xml").write_text(with_backing_chain(xml, frozen))
     (new / "live.xml").write_text(live)
-    for file in (*disks.WRITABLE.values(), *disks.FIXED):
-        (new / file).chmod(0o444)
-    (new / RAM).chmod(0o400)
+    # The disks, the RAM image and the seed hold the guest's host key. libvirt gives QEMU what it opens.
+    for file in (RAM, *disks.WRITABLE.values(), *disks.FIXED):
+        (new / file).chmod(0o400)
     found = {
         "format": 1,
         "name": place.name,
@@ -145,8 +172,6 @@ def take(place: Place, fingerprint: str) -> dict[str, Any]:
         "sha256": {path.name: disks.sha256(path) for path in sorted(new.iterdir())},
     }
     state.write_json(new / "manifest.json", found)
-    _replace_folder(new, place.set_dir)
-    state.update(place.dir, marker=None)
     return found
 
 
@@ -165,6 +190,8 @@ def revert(place: Place) -> Receipt:
     found = manifest(place)
     if found is None:
         require_verified(place)
+    _demand_whole(place, found)
+    (place.dir / "receipt.json").unlink(missing_ok=True)  # an older one must not stand for this revert
     receipt = Receipt(place.name, _now())
     begin = time.monotonic()
     with Hypervisor() as hypervisor, ThreadPoolExecutor(1) as background:
@@ -174,6 +201,7 @@ def revert(place: Place) -> Receipt:
         receipt.seconds["stop"] = time.monotonic() - begin
         making.result()
         _put_disks(place)
+        state.update(place.dir, run=None, collected=None, dirty=None)  # gone with the old overlays
         hashing = background.submit(_frozen_hashes, place, found)
         _start(hypervisor, place, found, receipt)
         receipt.seconds["resume"] = time.monotonic() - begin - receipt.seconds["stop"]
@@ -202,6 +230,12 @@ def switch_off(place: Place) -> None:
     """Turn the guest off; its overlays stay."""
     with Hypervisor() as hypervisor:
         hypervisor.stop(place.name)
+
+
+def _demand_whole(place: Place, found: dict[str, Any]) -> None:
+    missing = [file for file in found["sha256"] if not (place.set_dir / file).is_file()]
+    if missing:
+        raise _damaged(place.set_dir, f"{', '.join(missing)} is missing")
 
 
 def _make_disks(place: Place) -> None:

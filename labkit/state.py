@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from labkit import lock
 from labkit.errors import LabError
 
 # Keys: fingerprint (of what `up` built from), made (libvirt objects of ours, by uuid), marker (file
@@ -18,20 +19,41 @@ def read(lab_dir: Path) -> dict[str, Any]:
     """The lab's state; empty when there is none yet."""
     path = lab_dir / "state.json"
     try:
-        return json.loads(path.read_text())
+        known = json.loads(path.read_text())
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
-        raise LabError(
-            f"can't read {path}: {error}", "run as root; if the file is damaged, `lab down` and `lab up`"
-        ) from error
+    except OSError as error:
+        raise LabError(f"can't read {path}: {error.strerror}", "run the command as root") from error
+    except ValueError as error:
+        raise _damaged(path, str(error)) from error
+    if not isinstance(known, dict):
+        raise _damaged(path, "it holds no object")
+    return known
+
+
+def _damaged(path: Path, reason: str) -> LabError:
+    return LabError(
+        f"{path} is damaged: {reason}",
+        "`lab down --discard` removes the guest, whatever is in it; then `lab up`",
+    )
+
+
+def set_damaged_aside(lab_dir: Path) -> bool:
+    """Rename a state.json that can't be read, so that `lab down --discard` gets past it; True when it was."""
+    try:
+        read(lab_dir)
+    except LabError:
+        (lab_dir / "state.json").replace(lab_dir / "state.json.damaged")
+        return True
+    return False
 
 
 def update(lab_dir: Path, **changes: Any) -> dict[str, Any]:
     """Change some keys, durably; None removes a key. Returns the new state."""
-    state = {**read(lab_dir), **changes}
-    state = {key: value for key, value in state.items() if value is not None}
-    write_json(lab_dir / "state.json", state)
+    with lock.briefly(lab_dir / "state.json.lock"):
+        state = {**read(lab_dir), **changes}
+        state = {key: value for key, value in state.items() if value is not None}
+        write_json(lab_dir / "state.json", state)
     return state
 
 

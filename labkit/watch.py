@@ -34,10 +34,12 @@ LOST_SECONDS = 60.0  # a dead gateway may be started again; after this nobody is
 
 
 class Outcome(NamedTuple):
-    """How watching ended: `sealed` (with the run summary), `left` by the person, or `lost` (gateway gone)."""
+    """How watching ended: `sealed` (with the run summary), `left` by the person, `lost` (gateway gone), or
+    `guest` (gone; `word` is its state)."""
 
     how: str
     summary: dict | None = None
+    word: str = ""
 
 
 def watch(
@@ -46,10 +48,12 @@ def watch(
     on_interrupt: Callable[[], object],
     console: Console | None = None,
     lost_seconds: float = LOST_SECONDS,
+    guest_gone: Callable[[], str] = lambda: "",
 ) -> Outcome:
     """Show the run whose gateway folder is RUN_DIR until it is sealed or the person leaves.
 
     `q` leaves; the first Ctrl-C calls on_interrupt, the second leaves. Without a terminal: a line an event.
+    guest_gone: gives the guest's state once it is gone, else an empty text.
     """
     view = View(Path(run_dir), lost_seconds)
     console = console or Console()
@@ -64,6 +68,8 @@ def watch(
             draw(rows)
             if outcome := view.outcome(left=pressed(TICK_SECONDS) == "q" or len(interrupts) > 1):
                 return outcome
+            if word := guest_gone():
+                return Outcome("guest", word=word)
 
 
 def _ask(on_interrupt: Callable[[], object]) -> str:

@@ -1,0 +1,91 @@
+"""HOST: which values of the inventory can't work, said before anything is built from them."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from pathlib import PurePosixPath
+from typing import Any
+
+# Folders that all labs of a host share lie beside the labs' own.
+RESERVED_NAMES = ("images", "harness")
+NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
+USER = re.compile(r"[a-z][a-z0-9_-]{0,30}")
+UNICAST_MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
+IMAGES = ("debian-12",)
+VIRT = ("auto", "kvm", "emulated")
+# Variable to its lowest and highest value.
+SIZES = {
+    "lab_vcpus": (1, 256),
+    "lab_memory_mb": (512, 4 << 20),
+    "lab_disk_gb": (6, 64 << 10),
+    "lab_data_disk_gb": (2, 64 << 10),
+    "lab_mirror_gb": (1, 64 << 10),
+}
+
+
+def problem_of(guest: dict[str, Any]) -> str:
+    """The first value of guest.yml that can't work, as a sentence; empty when all can."""
+    problems = (check(guest) for check in (_name, _paths, _choices, _sizes, _network))
+    return next((problem for problem in problems if problem), "")
+
+
+def problem_of_providers(providers: dict[str, Any]) -> str:
+    """The first provider without its two texts, as a sentence; empty when all have them."""
+    for name, provider in providers.items():
+        texts = provider if isinstance(provider, dict) else {}
+        if not all(isinstance(texts.get(key), str) for key in ("base_url", "key_env")):
+            return f"provider {name} in run_providers wants base_url and key_env, both texts"
+    return ""
+
+
+def _name(guest: dict[str, Any]) -> str:
+    # The name becomes a folder that `lab down` removes: an empty one or `..` would take the rest along.
+    name = guest["lab_name"]
+    if not NAME.fullmatch(name):
+        return f"lab_name {name!r} is not a lower-case word of letters, digits and dashes"
+    if name in RESERVED_NAMES:
+        return f"lab_name {name} is the name of a folder that all labs share"
+    if not USER.fullmatch(guest["lab_worker_user"]) or guest["lab_worker_user"] == "root":
+        return f"lab_worker_user {guest['lab_worker_user']!r} is not the name of an ordinary user"
+    return ""
+
+
+def _paths(guest: dict[str, Any]) -> str:
+    for variable in ("lab_state_dir", "lab_sandbox"):
+        path = PurePosixPath(guest[variable])
+        if not path.is_absolute() or len(path.parts) < 2 or ".." in path.parts or " " in str(path):
+            return f"{variable} {guest[variable]!r} is not an absolute path without spaces below /"
+    return ""
+
+
+def _choices(guest: dict[str, Any]) -> str:
+    for variable, known in (("lab_image", IMAGES), ("lab_virt", VIRT)):
+        if guest[variable] not in known:
+            return f"{variable} {guest[variable]!r} is unknown; there is: {', '.join(known)}"
+    return ""
+
+
+def _sizes(guest: dict[str, Any]) -> str:
+    for variable, (low, high) in SIZES.items():
+        if not low <= guest[variable] <= high:
+            return f"{variable} {guest[variable]} is not between {low} and {high}"
+    if guest["lab_mirror_gb"] >= guest["lab_data_disk_gb"]:
+        return "lab_mirror_gb leaves nothing of lab_data_disk_gb for the backups"
+    return ""
+
+
+def _network(guest: dict[str, Any]) -> str:
+    try:
+        network = ipaddress.IPv4Network(guest["lab_network_cidr"])
+        host, lease = (
+            ipaddress.IPv4Address(guest[name]) for name in ("lab_host_address", "lab_guest_address")
+        )
+    except ValueError as error:
+        return f"lab_network_cidr, lab_host_address or lab_guest_address: {error}"
+    unusable = (network.network_address, network.broadcast_address)
+    if host == lease or any(one not in network or one in unusable for one in (host, lease)):
+        return f"lab_host_address {host} and lab_guest_address {lease} are not two addresses of {network}"
+    if not UNICAST_MAC.fullmatch(guest["lab_guest_mac"].lower()):
+        return f"lab_guest_mac {guest['lab_guest_mac']!r} is not the address of one network card"
+    return ""
