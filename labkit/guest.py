@@ -11,12 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from labkit.domain_xml import stable_form, with_uuid
 from labkit.errors import UNREACHABLE, LabError
 
 URI = "qemu:///system"
-# What QEMU and libvirt fill in anew at each start; everything else belongs to the definition.
-VOLATILE_TAGS = {"alias", "seclabel", "backingStore"}
-VOLATILE_ATTRIBUTES = {"domain": {"id"}, "source": {"index", "fds", "portid", "bridge"}, "console": {"tty"}}
 
 
 def _libvirt() -> Any:
@@ -78,12 +76,17 @@ class Hypervisor:
             "processor": caps.findtext("./host/cpu/model") or caps.findtext("./host/cpu/arch") or "unknown",
         }
 
-    def ensure_network(self, name: str, xml: str) -> bool:
-        """Define and start the lab's network. Returns True when something changed."""
+    def ensure_network(self, name: str, xml: str, uuid: str) -> bool:
+        """Define and start the lab's network. Returns True when something changed.
+
+        uuid: what it is known by; one that exists under this name keeps its own.
+        """
         before = self.network(name)
         with self._saying(f"setting up the network {name}"):
             old = before.XMLDesc(self.lib.VIR_NETWORK_XML_INACTIVE) if before else ""
-            network = self.connection.networkDefineXML(_as_the_same(xml, before))
+            network = self.connection.networkDefineXML(
+                with_uuid(xml, before.UUIDString() if before else uuid)
+            )
             changed = network.XMLDesc(self.lib.VIR_NETWORK_XML_INACTIVE) != old
             if changed and network.isActive():
                 network.destroy()
@@ -99,12 +102,17 @@ class Hypervisor:
             if network is not None and not network.isActive():
                 network.create()
 
-    def ensure_domain(self, name: str, xml: str) -> bool:
-        """Define the domain, replacing an older definition of ours. Returns True when it changed."""
+    def ensure_domain(self, name: str, xml: str, uuid: str) -> bool:
+        """Define the domain, replacing an older definition of ours. Returns True when it changed.
+
+        uuid: as for `ensure_network`.
+        """
         with self._saying(f"defining the domain {name}"):
             before = self.domain(name)
             old = definition(before) if before else ""
-            domain = self.connection.defineXML(_as_the_same(xml, before))
+            domain = self.connection.defineXML(
+                with_uuid(xml, before.UUIDString() if before else uuid)
+            )
             return definition(domain) != old
 
     def state(self, name: str) -> str:
@@ -135,7 +143,11 @@ class Hypervisor:
         if domain is None or not domain.isActive():
             return False
         with self._saying(f"stopping the guest {name}"):
-            domain.destroy()
+            try:
+                domain.destroy()
+            except self.lib.libvirtError:
+                if domain.isActive():  # else it ended by itself in between
+                    raise
         return True
 
     def save(self, name: str, path: Path) -> None:
@@ -202,6 +214,12 @@ class Hypervisor:
             status = self._agent(name, "guest-exec-status", {"pid": reply["pid"]}, deadline)
             if status["exited"]:
                 break
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"{argv[0]} did not end within {seconds:.0f} s in the guest {name}",
+                    "`lab revert` starts again from the snapshot",
+                    UNREACHABLE,
+                )
             time.sleep(0.05)
         output = base64.b64decode(status.get("out-data", "")).decode(errors="replace")
         if status.get("exitcode", 1) != 0:
@@ -268,75 +286,10 @@ class Hypervisor:
         return LabError(f"libvirt failed while {doing}: {error}", "`lab doctor` checks this machine")
 
 
-def _as_the_same(xml: str, existing: Any | None) -> str:
-    """`xml` with the UUID of what it replaces: libvirt takes it for a stranger of that name otherwise."""
-    if existing is None:
-        return xml
-    root = ET.fromstring(xml)
-    ET.SubElement(root, "uuid").text = existing.UUIDString()
-    return ET.tostring(root, encoding="unicode")
-
-
 def definition(domain: Any) -> str:
     """The persistent definition in canonical form."""
     lib = _libvirt()
     return ET.canonicalize(domain.XMLDesc(lib.VIR_DOMAIN_XML_INACTIVE | lib.VIR_DOMAIN_XML_SECURE))
-
-
-def stable_form(xml: str) -> str:
-    """Domain XML without process ids, aliases, labels and host-side device names, canonical.
-
-    Two starts of one definition give equal text; a changed disk, network or size does not.
-    """
-    root = ET.fromstring(xml)
-    for parent in root.iter():
-        for child in list(parent):
-            if child.tag in VOLATILE_TAGS:
-                parent.remove(child)
-        for attribute in VOLATILE_ATTRIBUTES.get(parent.tag, ()):
-            parent.attrib.pop(attribute, None)
-    _drop_host_side_names(root)
-    devices = root.find("devices")
-    if devices is not None:  # libvirt lists controllers in another order after a restore
-        devices[:] = sorted(devices, key=lambda device: ET.tostring(device, encoding="unicode"))
-    return ET.canonicalize(ET.tostring(root, encoding="unicode"), strip_text=True)
-
-
-def _drop_host_side_names(root: ET.Element) -> None:
-    for interface in root.iter("interface"):
-        _drop(interface, "target", "backend")
-    for tag in ("serial", "console", "channel"):
-        for device in root.iter(tag):
-            if device.get("type") in ("pty", "unix"):
-                _drop(device, "source")
-    for target in root.iterfind(".//channel/target"):
-        target.attrib.pop("state", None)
-
-
-def _drop(parent: ET.Element, *tags: str) -> None:
-    for child in list(parent):
-        if child.tag in tags:
-            parent.remove(child)
-
-
-def with_backing_chain(xml: str, frozen: dict[str, str]) -> str:
-    """`xml` with the backing file of each overlay named.
-
-    frozen: disk target (vda, ...) to the frozen file its overlay stands on. Without this a saved
-    XML says `<backingStore/>`, and QEMU reads the overlay as if it had nothing below it.
-    """
-    root = ET.fromstring(xml)
-    for disk in root.iter("disk"):
-        target = disk.find("target")
-        if target is None or target.get("dev") not in frozen:
-            continue
-        for old in disk.findall("backingStore"):
-            disk.remove(old)
-        chain = ET.SubElement(disk, "backingStore", type="file")
-        ET.SubElement(chain, "format", type="qcow2")
-        ET.SubElement(chain, "source", file=frozen[target.get("dev")])
-        ET.SubElement(chain, "backingStore")
-    return ET.tostring(root, encoding="unicode")
 
 
 def _dotted(number: int) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +39,7 @@ def run(
     import ansible_runner
 
     outcome, failures = Outcome(), []
+    interrupts: list[int] = []
 
     def listen(event: dict[str, Any]) -> bool:
         data = event.get("event_data", {})
@@ -50,18 +55,22 @@ def run(
 
     workplace = Path(tempfile.mkdtemp(prefix="lab-ansible-"))
     try:
-        done = ansible_runner.run(
-            private_data_dir=str(workplace),
-            project_dir=str(REPO),
-            playbook=f"playbooks/{playbook}.yml",
-            inventory=str(lab.inventory / "hosts.yml"),
-            extravars={**lab.variables, **variables},
-            envvars=_environment(),
-            event_handler=listen,
-            quiet=True,
-            suppress_env_files=True,
-            rotate_artifacts=1,
-        )
+        _write_variables(workplace, {**lab.variables, **variables})
+        with _interruptible(interrupts):
+            done = ansible_runner.run(
+                private_data_dir=str(workplace),
+                project_dir=str(REPO),
+                playbook=f"playbooks/{playbook}.yml",
+                inventory=str(lab.inventory / "hosts.yml"),
+                envvars=_environment(),
+                event_handler=listen,
+                quiet=True,
+                suppress_env_files=True,
+                rotate_artifacts=1,
+                cancel_callback=lambda: bool(interrupts),
+            )
+        if interrupts:
+            raise KeyboardInterrupt
         if done.status != "successful":
             talk = done.stdout.read() if hasattr(done.stdout, "read") else ""
             raise _failure(playbook, failures, talk)
@@ -70,10 +79,34 @@ def run(
     return outcome
 
 
+def _write_variables(workplace: Path, variables: dict[str, Any]) -> None:
+    """In a private file that the runner passes on: a command line, where any user reads it, has the token."""
+    folder = workplace / "env"
+    folder.mkdir(mode=0o700)
+    (folder / "extravars").touch(mode=0o600)
+    (folder / "extravars").write_text(json.dumps(variables))
+
+
+@contextlib.contextmanager
+def _interruptible(seen: list[int]) -> Iterator[None]:
+    """Ctrl-C as a list that grows. The runner's own handler would stay, and swallow each later Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda received, _frame: seen.append(received))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def _environment() -> dict[str, str]:
     """Mitogen where it loads (10 times faster on an emulated guest), linear with pipelining elsewhere."""
     environment = {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"),
         "PYTHONPATH": str(REPO),
         "ANSIBLE_NOCOLOR": "1",
@@ -90,7 +123,13 @@ def _failure(playbook: str, failures: list[tuple[str, str, dict[str, Any]]], tal
     if not failures:
         tail = " ".join(talk.split()[-60:]) or "no reason given"
         return LabError(f"the playbook {playbook} failed: {tail}", "`lab doctor` checks this machine")
-    kind, task, result = failures[0]
+    kind, task, result = failures[-1]  # earlier ones were rescued
+    failed_items = [item for item in result.get("results", ()) if item.get("failed")]
+    result = failed_items[0] if failed_items else result
+    stopped = f"the playbook {playbook} stopped there; mend it, then repeat"
+    message, cure_follows, cure = str(result.get("msg", "")).partition("\n     ")
+    if "lab_code" in result or cure_follows:  # a sentence of ours, in the form of LabError
+        return LabError(message, cure.strip() or stopped, int(result.get("lab_code", NOT_READY)))
     words = [str(result.get(key, "")).strip() for key in ("msg", "stderr", "stdout")]
     reason = "; ".join(dict.fromkeys(word for word in words if word))[-1500:]
     if kind == "runner_on_unreachable":
@@ -99,4 +138,4 @@ def _failure(playbook: str, failures: list[tuple[str, str, dict[str, Any]]], tal
             "`lab status` shows its state; its console log is in the lab's folder",
             UNREACHABLE,
         )
-    return LabError(f"{task}: {reason or 'failed'}", f"the playbook {playbook} stopped there", NOT_READY)
+    return LabError(f"{task}: {reason or 'failed'}", stopped, NOT_READY)

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from labkit import disks, state
+from labkit.domain_xml import with_backing_chain
 from labkit.errors import EVIDENCE, LabError
-from labkit.guest import Hypervisor, with_backing_chain
+from labkit.guest import Hypervisor
 from labkit.ssh import Shell
 
 RAM = "ram.save"

@@ -8,7 +8,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from labkit import collect, snapshot
-from labkit.errors import LabError
+from labkit.errors import NOT_READY, LabError
 
 DOCUMENTATION = r"""
 module: lab_collect
@@ -39,7 +39,7 @@ def main() -> None:
     try:
         folder = collect.bring(place, Path(wanted["gateway"]), Path(wanted["target"]), wanted["prepared"])
     except (LabError, OSError) as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(msg=str(error), lab_code=getattr(error, "code", NOT_READY))
     module.exit_json(changed=True, folder=str(folder))
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from labkit import disks, state
-from labkit.errors import LabError
+from labkit import disks, ownership, state
+from labkit.errors import NOT_READY, LabError
 from labkit.guest import Hypervisor
 
 DOCUMENTATION = r"""
@@ -47,20 +47,21 @@ def build(hypervisor: Hypervisor, wanted: dict) -> bool:
     """
     name, lab_dir = wanted["name"], Path(wanted["dir"])
     image, folder = Path(wanted["image_folder"]), lab_dir / "disks"
-    _refuse_foreign(hypervisor, name, lab_dir)
+    ownership.refuse_foreign(hypervisor, name, lab_dir)
+    ours = ownership.claim(lab_dir)
     recipe = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
     if state.read(lab_dir).get("built") == recipe and hypervisor.domain(name) is not None:
-        return hypervisor.ensure_network(name, wanted["network_xml"])
+        return hypervisor.ensure_network(name, wanted["network_xml"], ours["network"])
     hypervisor.stop(name)
-    state.update(lab_dir, built=None)
+    state.update(lab_dir, built=None, fingerprint=None)  # an older set does not belong to these disks
     folder.mkdir(mode=0o711, exist_ok=True)
     for file in ("vmlinuz", "initrd"):
         disks.copy(image / file, folder / file)
     disks.make_overlay(folder / "system.qcow2", image / "disk.qcow2")
     disks.make_empty(folder / "data.qcow2", wanted["data_disk_gb"])
     disks.write_seed(folder / "seed.iso", wanted["seed"])
-    hypervisor.ensure_network(name, wanted["network_xml"])
-    hypervisor.ensure_domain(name, wanted["domain_xml"])
+    hypervisor.ensure_network(name, wanted["network_xml"], ours["network"])
+    hypervisor.ensure_domain(name, wanted["domain_xml"], ours["domain"])
     state.update(
         lab_dir,
         built=recipe,
@@ -70,17 +71,6 @@ def build(hypervisor: Hypervisor, wanted: dict) -> bool:
         },
     )
     return True
-
-
-def _refuse_foreign(hypervisor: Hypervisor, name: str, folder: Path) -> None:
-    """A domain or network of that name that `up` did not make is somebody else's."""
-    made = state.read(folder).get("made", {})
-    for kind, found in (("domain", hypervisor.domain(name)), ("network", hypervisor.network(name))):
-        if found is not None and found.UUIDString() != made.get(kind):
-            raise LabError(
-                f"a libvirt {kind} named '{name}' exists and is not this lab's",
-                "choose another lab_name in guest.yml",
-            )
 
 
 def run(hypervisor: Hypervisor, wanted: dict) -> bool:
@@ -105,7 +95,7 @@ def switch_off(hypervisor: Hypervisor, wanted: dict) -> bool:
 
 def remove(hypervisor: Hypervisor, wanted: dict) -> bool:
     """Undefine what `up` recorded as ours."""
-    _refuse_foreign(hypervisor, wanted["name"], Path(wanted["dir"]))
+    ownership.refuse_foreign(hypervisor, wanted["name"], Path(wanted["dir"]))
     return bool(hypervisor.remove(wanted["name"]))
 
 
@@ -120,7 +110,7 @@ def main() -> None:
         with Hypervisor() as hypervisor:
             changed = ACTIONS[module.params["state"]](hypervisor, module.params)
     except (LabError, OSError) as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(msg=str(error), lab_code=getattr(error, "code", NOT_READY))
     module.exit_json(changed=changed)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from labkit import snapshot, state
-from labkit.errors import LabError
+from labkit.errors import NOT_READY, LabError
 
 DOCUMENTATION = r"""
 module: lab_snapshot
@@ -62,7 +62,7 @@ def main() -> None:
     try:
         module.exit_json(changed=True, **ACTIONS[wanted["state"]](place, wanted))
     except (LabError, OSError) as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(msg=str(error), lab_code=getattr(error, "code", NOT_READY))
 
 
 if __name__ == "__main__":
