@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import sys
@@ -10,10 +12,12 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from labkit import config, runs
 from labkit.analysis import load, terminal
+from labkit.analysis.text import harmless
 from labkit.errors import LIMIT, NOT_READY, OK, UNREACHABLE, LabError
 
 # hypervisor verbs import their parts when they are called: the analysis runs where libvirt is not
@@ -37,17 +41,25 @@ def out(data: Any, as_json: bool, text: str = "") -> None:
     if as_json:
         typer.echo(json.dumps(data, indent=1, sort_keys=True, default=str))
     elif text:
-        typer.echo(text)
+        typer.echo(harmless(text))
 
 
-def _lab(inventory: Path | None, why: str) -> config.Lab:
+def _lab(inventory: Path | None, why: str, libvirt: bool = True) -> config.Lab:
     """The lab, as root, with libvirt running."""
     from labkit import host
 
     lab = config.load(inventory)
     host.become_root(lab, why)
-    host.ensure_libvirt()
+    if libvirt:
+        host.ensure_libvirt()
     return lab
+
+
+def _alone(lab: config.Lab, verb: str) -> contextlib.AbstractContextManager[None]:
+    """No other verb that changes this lab while this one does."""
+    from labkit import lock
+
+    return lock.hold(lab.state_dir, lab.name, verb)
 
 
 @app.command()
@@ -55,7 +67,7 @@ def doctor(inventory: Inventory = None, json: Json = False) -> None:
     """Is this machine ready, and if not, what to type."""
     from labkit import doctor as checks
 
-    lab = _lab(inventory, "looking at libvirt")
+    lab = _lab(inventory, "looking at libvirt", libvirt=False)
     findings = checks.examine(lab)
     if json:
         out([vars(finding) for finding in findings], True)
@@ -70,7 +82,7 @@ def _findings_table(findings: list[Any]) -> Table:
     colours = {"ok": "green", "warn": "yellow", "fail": "red"}
     for finding in findings:
         state = f"[{colours[finding.state]}]{finding.state}[/]"
-        table.add_row(finding.check, state, finding.detail, finding.cure)
+        table.add_row(finding.check, state, escape(finding.detail), escape(finding.cure))
     return table
 
 
@@ -81,7 +93,8 @@ def up(inventory: Inventory = None, discard: Discard = False, json: Json = False
     from labkit.progress import Progress
 
     lab = _lab(inventory, "building the guest")
-    done = provision.up(lab, Progress(), discard)
+    with _alone(lab, "up"):
+        done = provision.up(lab, Progress(), discard)
     taken = done["snapshot"]["taken_at"]
     text = f"nothing to do: the snapshot of {taken} is what the inventory asks for"
     out(
@@ -115,13 +128,14 @@ def run(
     lab = config.load(inventory)
     wanted = session.plan(lab, minutes, budget, model, inspector_model, task)
     lab = _lab(inventory, "starting a session")
-    session.refuse_uncollected(lab, discard)
-    provision.refuse_stale(lab)
-    folder = session.begin(lab, wanted, keep, Progress())
+    with _alone(lab, "run"):
+        session.refuse_uncollected(lab, discard)
+        provision.refuse_stale(lab)
+        folder = session.begin(lab, wanted, keep, Progress())
     if detach:
         out({"run": wanted.run_id}, json, f"run {wanted.run_id} has started; `lab watch` shows it")
         return
-    _watch(folder, json)
+    _watch(lab, folder, json)
 
 
 @app.command()
@@ -129,15 +143,20 @@ def watch(inventory: Inventory = None, json: Json = False) -> None:
     """Show the run that is in the guest, live."""
     from labkit import session
 
-    _watch(session.current(_lab(inventory, "watching the run")), json)
+    lab = _lab(inventory, "watching the run")
+    _watch(lab, session.watchable(lab), json)
 
 
-def _watch(folder: Path, as_json: bool) -> None:
+def _watch(lab: config.Lab, folder: Path, as_json: bool) -> None:
+    from labkit import presence
     from labkit.gateway import commands
     from labkit.watch import watch as show
 
     outcome = show(
-        folder, on_interrupt=lambda: commands.append(folder, "finish"), console=Console(stderr=True)
+        folder,
+        on_interrupt=lambda: commands.append(folder, "finish"),
+        console=Console(stderr=True),
+        guest_gone=presence.Watcher(lab.name).word,
     )
     if outcome.how == "sealed":
         summary = outcome.summary or {}
@@ -150,6 +169,13 @@ def _watch(folder: Path, as_json: bool) -> None:
             "`lab status` shows the guest, `lab collect --stop` saves the run",
             UNREACHABLE,
         )
+    if outcome.how == "guest":
+        raise LabError(
+            f"the guest '{lab.name}' is {outcome.word} in the middle of run {folder.name};"
+            f" the record so far is in {folder}",
+            "`lab status` says what to type",
+            UNREACHABLE,
+        )
     out({"run": folder.name, "how": "left"}, as_json, "the session goes on; `lab watch` shows it again")
 
 
@@ -159,7 +185,7 @@ def finish(inventory: Inventory = None, json: Json = False) -> None:
     from labkit import session
     from labkit.gateway import commands
 
-    folder = session.current(_lab(inventory, "asking the session to finish"))
+    folder = session.watchable(_lab(inventory, "asking the session to finish", libvirt=False))
     number = commands.append(folder, "finish")
     out({"run": folder.name, "command": number}, json, f"asked run {folder.name} to finish")
 
@@ -169,7 +195,7 @@ def status(inventory: Inventory = None, json: Json = False) -> None:
     """What exists and what runs, now."""
     from labkit import status as truth
 
-    known = truth.describe(_lab(inventory, "asking libvirt"))
+    known = truth.describe(_lab(inventory, "asking libvirt", libvirt=False))
     out(known, json, truth.sentence(known))
 
 
@@ -186,7 +212,7 @@ def collect(
     lab = _lab(inventory, "collecting the run")
     folder = session.current(lab)
     progress = Progress()
-    with progress.step(f"collecting run {folder.name}"):
+    with _alone(lab, "collect"), progress.step(f"collecting run {folder.name}"):
         target = session.collect(lab, folder, stop, progress.detail)
     out({"run": folder.name, "folder": str(target)}, json, f"run {folder.name} is in {target}")
 
@@ -197,35 +223,29 @@ def revert(inventory: Inventory = None, discard: Discard = False, json: Json = F
     from labkit import reverting
 
     lab = _lab(inventory, "reverting the guest")
-    receipt = reverting.revert(lab, discard)
+    with _alone(lab, "revert"):
+        receipt = reverting.revert(lab, discard)
     out(receipt.as_dict(), json, receipt.line())
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def ssh(
     inventory: Inventory = None,
     command: Annotated[list[str] | None, typer.Argument(help="A command; default: a shell.")] = None,
 ) -> None:
     """Open a root shell in the guest, or run one command there."""
+    from labkit import presence
+
     lab = _lab(inventory, "opening a shell in the guest")
     keys = lab.keys_dir
     if not (keys / "id_ed25519").is_file():
         raise LabError(f"there is no guest named '{lab.name}'", "`lab up` builds it")
-    _demand_running(lab)
+    presence.demand_running(lab, "no shell opens in it")
     options = ["-o", f"UserKnownHostsFile={keys}/known_hosts", "-o", "StrictHostKeyChecking=yes"]
     options += ["-o", "ConnectTimeout=10", "-o", "LogLevel=ERROR", "-o", "IdentitiesOnly=yes"]
     os.execvp(
         "ssh", ["ssh", "-i", str(keys / "id_ed25519"), *options, f"root@{lab.address}", *(command or [])]
     )
-
-
-def _demand_running(lab: config.Lab) -> None:
-    from labkit.guest import Hypervisor
-
-    with Hypervisor() as hypervisor:
-        known = hypervisor.state(lab.name)
-    if known != "running":
-        raise LabError(f"the guest '{lab.name}' is {known}", "`lab run` starts a session in it", UNREACHABLE)
 
 
 @app.command()
@@ -235,7 +255,8 @@ def down(inventory: Inventory = None, discard: Discard = False, json: Json = Fal
     from labkit.progress import Progress
 
     lab = _lab(inventory, "removing the guest")
-    removed = provision.down(lab, Progress(), discard)
+    with _alone(lab, "down"):
+        removed = provision.down(lab, Progress(), discard)
     out(
         {"removed": removed},
         json,
@@ -255,7 +276,7 @@ def list_runs(json: Json = False) -> None:
         cost = "" if info.cost_usd is None else f"{info.cost_usd:.4f}"
         minutes = "" if info.minutes is None else f"{info.minutes:.1f}"
         table.add_row(
-            info.run_id,
+            escape(info.run_id),
             minutes,
             str(info.steps or ""),
             info.stop_reason,
@@ -287,16 +308,32 @@ def demo(inventory: Inventory = None) -> None:
     """Everything once: doctor, up, a 3-minute rehearsal, collect, the seven answers, revert."""
     from labkit import demo as tour
 
-    tour.run(_lab(inventory, "the demo"))
+    lab = _lab(inventory, "the demo")
+    with _alone(lab, "demo"):
+        tour.run(lab)
+
+
+def _os_sentence(error: OSError) -> str:
+    where = f": {error.filename}" if error.filename else ""
+    if error.errno == errno.ENOSPC:
+        return f"a disk of this host is full{where}\n     `df -h` shows which; free some, then repeat"
+    return f"{error.strerror or error}{where}\n     mend that, then repeat"
 
 
 def main() -> None:
     """The entry point: one way to fail, with one sentence and an exit code."""
     try:
-        app()
+        app(prog_name="lab")
     except LabError as error:
-        print(f"lab: {error}", file=sys.stderr)
+        # A guest's words may be in it: nothing of them reaches the terminal unfiltered.
+        print(harmless(f"lab: {error}"), file=sys.stderr)
         sys.exit(error.code)
+    except BrokenPipeError:  # `lab query ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(OK)
+    except OSError as error:
+        print(harmless(f"lab: {_os_sentence(error)}"), file=sys.stderr)
+        sys.exit(NOT_READY)
     except KeyboardInterrupt:
         print("lab: interrupted; `lab status` shows what exists", file=sys.stderr)
         sys.exit(130)

@@ -51,12 +51,12 @@ def _manifest(
 ) -> dict[str, Any]:
     found = snapshot.manifest(place) or {}
     return {
-        "settings": json.loads((gateway / "run.json").read_text()),
+        "settings": _read_json(gateway / "run.json"),
         "sealed_in_guest": prepared.get("sealed"),
         "guest": prepared,
         "host": versions,
         "snapshot": {name: found.get(name) for name in ("taken_at", "fingerprint", "sha256", "versions")},
-        "receipt": _receipt(place),
+        "receipt": _read_json(place.dir / "receipt.json"),
         "harness_sha256": _harness_hashes(),
         "packages": _packages(),
         "kit": _kit(),
@@ -88,6 +88,9 @@ def _kit() -> dict[str, str | None]:
     return {"version": project["version"], "commit": commit, "python": platform.python_version()}
 
 
-def _receipt(place: snapshot.Place) -> dict[str, Any] | None:
-    path = place.dir / "receipt.json"
-    return json.loads(path.read_text()) if path.is_file() else None
+def _read_json(path: Path) -> dict[str, Any] | None:
+    """What the host knows besides; what is missing or damaged must not keep the guest's record away."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from labkit import doctor, provision, reverting, session
+from labkit import doctor, presence, provision, reverting, session
 from labkit.analysis import terminal
 from labkit.config import Lab
-from labkit.errors import LabError
+from labkit.errors import UNREACHABLE, LabError
 from labkit.gateway import commands
 from labkit.progress import Progress
 from labkit.watch import watch
@@ -37,8 +37,17 @@ def run(lab: Lab) -> None:
     progress.say(f"3/7 {MINUTES} minutes with the rehearsal model (q leaves the view, Ctrl-C ends it early)")
     folder = session.begin(lab, session.plan(lab, minutes=MINUTES, model=session.REHEARSAL), False, progress)
     outcome = watch(
-        folder, on_interrupt=lambda: commands.append(folder, "finish"), console=Console(stderr=True)
+        folder,
+        on_interrupt=lambda: commands.append(folder, "finish"),
+        console=Console(stderr=True),
+        guest_gone=presence.Watcher(lab.name).word,
     )
+    if outcome.how == "guest":
+        raise LabError(
+            f"the guest is {outcome.word} in the middle of run {folder.name}",
+            "`lab status` says what to type",
+            UNREACHABLE,
+        )
     if outcome.how != "sealed":
         raise LabError(
             f"run {folder.name} goes on without this view",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import shutil
 import subprocess
@@ -29,7 +30,7 @@ class Finding:
 
 
 def examine(lab: Lab) -> list[Finding]:
-    """Run every check; none changes anything."""
+    """Run every check. Nothing is changed but that libvirt is started where it is not."""
     return [_safely(name, check, lab) for name, check in CHECKS.items()]
 
 
@@ -38,8 +39,10 @@ def _safely(name: str, check: Callable[[Lab], tuple[str, str, str]], lab: Lab) -
         return Finding(name, *check(lab))
     except LabError as error:
         return Finding(name, "fail", error.message, error.hint)
-    except (OSError, subprocess.SubprocessError) as error:
-        return Finding(name, "fail", str(error), "")
+    except FileNotFoundError as error:
+        return Finding(name, "fail", f"{error.filename} is missing", "`./lab doctor` installs what it can")
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return Finding(name, "fail", str(error), "mend that, then repeat")
 
 
 def _packages(_lab: Lab) -> tuple[str, str, str]:
@@ -69,10 +72,20 @@ def _memory(lab: Lab) -> tuple[str, str, str]:
     wanted = lab.guest["lab_memory_mb"]
     facts = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     available = int(facts["MemAvailable"].split()[0]) // 1024
+    if _guest_runs(lab):
+        return "ok", f"{available} MiB free, the guest runs", ""
     if available < wanted + 512:
         cure = "close programs, or set lab_memory_mb lower in guest.yml"
         return "fail", f"{available} MiB free, the guest takes {wanted}", cure
     return "ok", f"{available} MiB free, the guest takes {wanted}", ""
+
+
+def _guest_runs(lab: Lab) -> bool:
+    try:
+        with Hypervisor() as hypervisor:
+            return hypervisor.state(lab.name) in ("running", "paused")
+    except LabError:
+        return False
 
 
 def _disk(lab: Lab) -> tuple[str, str, str]:
@@ -87,6 +100,7 @@ def _disk(lab: Lab) -> tuple[str, str, str]:
 
 
 def _libvirt(_lab: Lab) -> tuple[str, str, str]:
+    host.ensure_libvirt()
     with Hypervisor() as hypervisor:
         versions = hypervisor.versions()
     return "ok", f"libvirt {versions['libvirt']}, QEMU {versions['qemu']}", ""
@@ -107,20 +121,33 @@ def _image_source(lab: Lab) -> tuple[str, str, str]:
 
 
 def _network(lab: Lab) -> tuple[str, str, str]:
-    address = lab.guest["lab_host_address"]
-    routes = subprocess.run(["ip", "-4", "-o", "addr"], capture_output=True, text=True, check=False).stdout
-    holders = [line.split()[1] for line in routes.splitlines() if f" {address}/" in line]
+    wanted = lab.guest["lab_network_cidr"]
+    command = ["ip", "-4", "-o", "addr"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     with Hypervisor() as hypervisor:
         ours = hypervisor.network(lab.name) is not None
+    holders = holders_of(wanted, answer)
     if holders and not ours:
         cure = "choose another lab_network_cidr (and addresses) in guest.yml"
-        return "fail", f"{address} is taken by {', '.join(holders)}", cure
-    return "ok", f"{lab.guest['lab_network_cidr']} is free or ours", ""
+        return "fail", f"{wanted} is in use on {', '.join(holders)}", cure
+    return "ok", f"{wanted} is free or ours", ""
+
+
+def holders_of(cidr: str, addresses: str) -> list[str]:
+    """Interfaces of `ip -4 -o addr` whose network overlaps `cidr`."""
+    wanted = ipaddress.IPv4Network(cidr)
+    rows = [line.split() for line in addresses.splitlines()]
+    return [
+        row[1] for row in rows if len(row) > 3 and wanted.overlaps(ipaddress.IPv4Interface(row[3]).network)
+    ]
 
 
 def _key(lab: Lab) -> tuple[str, str, str]:
     provider = lab.run["run_provider"]
-    name = lab.run["run_providers"].get(provider, {}).get("key_env", "")
+    if provider not in lab.run["run_providers"]:
+        there = ", ".join(lab.run["run_providers"])
+        return "fail", f"run_provider '{provider}' is not in run_providers", f"there are: {there}"
+    name = lab.run["run_providers"][provider]["key_env"]
     file = session.caller_home() / ".config" / "vm-lab" / f"{provider}.key"
     if not name or os.environ.get(name) or file.is_file():
         return "ok", f"provider {provider}", ""

@@ -17,7 +17,8 @@ from labkit.errors import UNREACHABLE, LabError
 URI = "qemu:///system"
 
 
-def _libvirt() -> Any:
+def binding() -> Any:
+    """The libvirt module; LabError where it is not installed."""
     try:
         import libvirt
     except ImportError as error:
@@ -35,7 +36,7 @@ class Hypervisor:
     """
 
     def __init__(self, uri: str = URI) -> None:
-        self.lib = _libvirt()
+        self.lib = binding()
         try:
             self.connection = self.lib.open(uri)
         except self.lib.libvirtError as error:
@@ -288,7 +289,7 @@ class Hypervisor:
 
 def definition(domain: Any) -> str:
     """The persistent definition in canonical form."""
-    lib = _libvirt()
+    lib = binding()
     return ET.canonicalize(domain.XMLDesc(lib.VIR_DOMAIN_XML_INACTIVE | lib.VIR_DOMAIN_XML_SECURE))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import hashlib
+import os
 import py_compile
 import shutil
 import subprocess
@@ -34,12 +35,26 @@ def build(lab: Lab) -> Path:
         _install_packages(Path(folder) / "site-packages", python)
         shutil.copytree(HARNESS, Path(folder) / "harness", ignore=shutil.ignore_patterns("__pycache__"))
         _compile(Path(folder), python)
-        partial = target.with_name(target.name + ".partial")
-        with tarfile.open(partial, "w:gz", compresslevel=3) as archive:
-            for name in ("harness", "site-packages"):
-                archive.add(Path(folder) / name, name, filter=_owned_by_root)
-        partial.replace(target)
+        _pack(Path(folder), target)
     return target
+
+
+def _pack(folder: Path, target: Path) -> None:
+    """Under a name of its own first: two labs of one host may build the same archive at once."""
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".building-")
+    partial = Path(name)
+    try:
+        with (
+            os.fdopen(descriptor, "wb") as file,
+            tarfile.open(fileobj=file, mode="w:gz", compresslevel=3) as archive,
+        ):
+            for part in ("harness", "site-packages"):
+                archive.add(folder / part, part, filter=_owned_by_root)
+        partial.chmod(0o644)
+        partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def source_files() -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from labkit.config import REPO, Lab
 from labkit.errors import LabError
-from labkit.guest import Hypervisor
+from labkit.guest import Hypervisor, binding
 from labkit.progress import warn
 
 KVM = Path("/dev/kvm")
@@ -25,16 +26,18 @@ def become_root(lab: Lab, why: str) -> None:
         return
     if shutil.which("sudo") is None:
         raise LabError(f"{why} needs root, and there is no sudo", "run the same command as root")
-    names = {"LAB_INVENTORY", "LAB_RUNS", "LAB_LOCK", "TERM", "NO_COLOR"}
+    names = {"LAB_INVENTORY", "LAB_RUNS", "LAB_LOCK", "LAB_MITOGEN", "TERM", "NO_COLOR"}
     names |= {provider["key_env"] for provider in lab.run["run_providers"].values() if provider["key_env"]}
     warn(f"lab: {why} needs root: sudo lab {' '.join(sys.argv[1:])}")
-    command = ["sudo", f"--preserve-env={','.join(sorted(names))}", sys.executable, "-m", "labkit.cli"]
-    os.chdir(REPO)
+    # Not by `-m` from the repository: relative paths (--task, runs/) count from where the person is.
+    program = f"import sys; sys.path.insert(0, {str(REPO)!r}); from labkit.cli import main; main()"
+    command = ["sudo", f"--preserve-env={','.join(sorted(names))}", sys.executable, "-c", program]
     os.execvp("sudo", command + sys.argv[1:])
 
 
 def ensure_libvirt() -> bool:
     """Start libvirt unless it answers. Returns True when it was started. Wants root."""
+    binding()  # without it nothing would ever answer
     if _answers():
         return False
     _let_libvirt_probe_kvm()
@@ -68,8 +71,11 @@ def _answers() -> bool:
 def _let_libvirt_probe_kvm() -> None:
     """Where only root can open /dev/kvm, libvirt probes QEMU anew at each start (minutes)."""
     if KVM.exists() and KVM.stat().st_mode & 0o777 != 0o660:
-        shutil.chown(KVM, "root", "kvm")
-        KVM.chmod(0o660)
+        # It saves minutes and no more: a host without that group, or a read-only /dev, goes on.
+        with contextlib.suppress(LookupError, OSError):
+            shutil.chown(KVM, "root", "kvm")
+            KVM.chmod(0o660)
+            warn("lab: /dev/kvm now belongs to root:kvm, mode 0660: libvirt starts guests minutes faster so")
 
 
 def _start_under_reaper(command: list[str]) -> None:
@@ -78,6 +84,8 @@ def _start_under_reaper(command: list[str]) -> None:
     QEMU's processes are handed to the nearest reaper when they end, and libvirt waits until they are
     gone; the init of a container may take seconds over it, at each stop of a guest.
     """
+    if shutil.which("tini") is None:
+        raise LabError("tini is not installed", "`./lab doctor` installs what is missing")
     with LIBVIRT_LOG.open("ab") as log:
         subprocess.Popen(
             ["tini", "-s", "--", *command],

@@ -9,8 +9,12 @@ import time
 from collections.abc import Iterator
 
 from rich.console import Console
+from rich.text import Text
+
+from labkit.analysis.text import harmless
 
 HEARTBEAT_SECONDS = 15
+SPINNER_COLUMNS = 3
 
 
 class Progress:
@@ -23,11 +27,11 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line of talk."""
-        self.console.print(f"[dim]{self._clock()}[/dim] {text}", markup=True, soft_wrap=True)
+        self.console.print(Text.assemble((self._clock(), "dim"), " ", harmless(text)), soft_wrap=True)
 
     def detail(self, text: str) -> None:
         """What the running step waits for just now."""
-        self._detail = text
+        self._detail = harmless(text)
 
     @contextlib.contextmanager
     def step(self, title: str) -> Iterator[None]:
@@ -38,10 +42,10 @@ class Progress:
         show = self._live if self.console.is_terminal else self._plain
         thread = threading.Thread(target=show, args=(title, started, over), daemon=True)
         thread.start()
-        word = "[red]failed[/red]"
+        word = "failed"
         try:
             yield
-            word = "[green]done[/green]"
+            word = "done"
         finally:
             over.set()
             thread.join()
@@ -50,8 +54,10 @@ class Progress:
     def _live(self, title: str, started: float, over: threading.Event) -> None:
         with self.console.status("") as status:
             while not over.wait(0.25):
-                detail = f" [dim]{self._detail}[/dim]" if self._detail else ""
-                status.update(f"{self._clock()} {title} ({time.monotonic() - started:.0f} s){detail}")
+                head = f"{self._clock()} {title} ({time.monotonic() - started:.0f} s) "
+                line = Text.assemble(head, (self._detail, "dim"))
+                line.truncate(max(self.console.width - SPINNER_COLUMNS, 1), overflow="ellipsis")
+                status.update(line)
 
     def _plain(self, title: str, started: float, over: threading.Event) -> None:
         self.say(f"{title} ...")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from labkit.errors import UNREACHABLE, LabError
 
@@ -19,13 +21,20 @@ class Shell:
     Raises LabError: unreachable when nothing answers, evidence-grade words when the host key is not ours.
     """
 
-    def __init__(self, address: str, keys: Path, seconds: float = 30) -> None:
+    def __init__(self, address: str, keys: Path, seconds: float = 30, port: int = PORT) -> None:
         import paramiko
 
         self._paramiko = paramiko
         self.address = address
+        self.port = port
         self.client = paramiko.SSHClient()
-        self.client.load_host_keys(str(keys / "known_hosts"))
+        try:
+            self.client.load_host_keys(str(keys / "known_hosts"))
+        except OSError as error:
+            raise LabError(
+                f"the lab's keys can't be read: {keys / 'known_hosts'}: {error.strerror}",
+                "`lab up` builds the guest and its keys",
+            ) from error
         self.client.set_missing_host_key_policy(paramiko.RejectPolicy())
         self._connect(keys / "id_ed25519", seconds)
 
@@ -35,10 +44,10 @@ class Shell:
             try:
                 self.client.connect(
                     self.address,
-                    port=PORT,
+                    port=self.port,
                     username="root",
                     key_filename=str(key),
-                    sock=_open_port(self.address, deadline),
+                    sock=_open_port(self.address, self.port, deadline),
                     look_for_keys=False,
                     allow_agent=False,
                     banner_timeout=20,
@@ -70,35 +79,48 @@ class Shell:
 
     def run(self, command: str, seconds: float = 60) -> tuple[int, str]:
         """Run a command as root. Returns (exit code, standard output and error together)."""
-        channel = self.client.get_transport().open_session(timeout=seconds)
-        channel.set_combine_stderr(True)
-        channel.settimeout(seconds)
-        try:
+        with self._answering(seconds), contextlib.closing(self._channel(seconds)) as channel:
+            channel.set_combine_stderr(True)
             channel.exec_command(command)
             output = channel.makefile("rb").read()
             return channel.recv_exit_status(), output.decode(errors="replace")
-        except (TimeoutError, self._paramiko.SSHException, OSError) as error:
-            raise LabError(
-                f"the guest at {self.address} did not finish a command within {seconds:.0f} s",
-                "`lab status` shows its state",
-                UNREACHABLE,
-            ) from error
-        finally:
-            channel.close()
 
     def stream(self, command: str, seconds: float = 600) -> BinaryIO:
-        """Run a command as root and return its standard output as a binary file."""
-        channel = self.client.get_transport().open_session(timeout=seconds)
+        """Run a command as root and return its standard output as a binary file.
+
+        seconds: how long a single read waits. Reading raises OSError when the guest breaks off.
+        """
+        with self._answering(seconds):
+            channel = self._channel(seconds)
+            channel.exec_command(command)
+            return channel.makefile("rb")
+
+    def _channel(self, seconds: float) -> Any:
+        transport = self.client.get_transport()
+        if transport is None:
+            raise EOFError("the connection is closed")
+        channel = transport.open_session(timeout=seconds)
         channel.settimeout(seconds)
-        channel.exec_command(command)
-        return channel.makefile("rb")
+        return channel
+
+    @contextlib.contextmanager
+    def _answering(self, seconds: float) -> Iterator[None]:
+        try:
+            yield
+        except (self._paramiko.SSHException, OSError, EOFError) as error:
+            late = isinstance(error, TimeoutError)
+            what = f"did not finish a command within {seconds:.0f} s" if late else "broke the connection off"
+            reason = "" if late else f": {error}"
+            raise LabError(
+                f"the guest at {self.address} {what}{reason}", "`lab status` shows its state", UNREACHABLE
+            ) from error
 
 
-def _open_port(address: str, deadline: float) -> socket.socket:
+def _open_port(address: str, port: int, deadline: float) -> socket.socket:
     """A TCP connection; tries again quickly, since a resumed guest answers within a second."""
     while True:
         try:
-            return socket.create_connection((address, PORT), timeout=2)
+            return socket.create_connection((address, port), timeout=2)
         except OSError:
             if time.monotonic() > deadline:
                 raise

@@ -3,64 +3,87 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from labkit import fingerprint, session, snapshot, state
 from labkit.config import Lab
+from labkit.errors import LabError
 from labkit.gateway import process
 from labkit.gateway.ledger import EventTail
 from labkit.gateway.progress import Progress
 from labkit.guest import Hypervisor
 
+T = TypeVar("T")
+
 # What to type next, by what is the case; the first row that fits speaks.
 NEXT = (
+    (lambda known: known["guest"] == "unknown", "`lab doctor` starts libvirt, or says why it can't"),
     (lambda known: known["guest"] == "absent", "`lab up` builds the guest"),
     (
         lambda known: known["guest"] == "paused",
-        "the guest is paused (an I/O error, a full host disk?): free space, `lab revert`",
+        "the guest is paused (a full host disk?): free space, then `virsh -c qemu:///system resume` goes on",
     ),
-    (lambda known: known["snapshot"] in ("none", "not verified"), "`lab up` takes the snapshot"),
+    (
+        lambda known: known["snapshot"] in ("none", "not verified", "damaged"),
+        "`lab up` builds the guest and takes a snapshot",
+    ),
     (
         lambda known: known["run"] and known["sealed"] and not known["collected"],
         "`lab collect` brings the run home",
     ),
     (
         lambda known: known["run"] and not known["collected"] and known["guest"] == "running",
-        "`lab watch` shows the run",
+        "`lab watch` shows the run, `lab collect --stop` ends it and brings it home",
     ),
     (
         lambda known: known["run"] and not known["collected"],
-        "the guest stopped in the middle of a run: `lab revert --discard`",
+        "the guest stopped in the middle of a run: `lab collect` says how to boot it, `lab revert --discard`"
+        " gives the run up",
     ),
+    (lambda known: known["snapshot"] == "stale", "`lab up` builds the guest again: the inventory changed"),
     (lambda known: known["dirty"], "`lab revert` goes back to the snapshot, `lab run` does so by itself"),
     (lambda known: True, "`lab run` starts a session"),
 )
 
 
 def describe(lab: Lab) -> dict[str, Any]:
-    """guest: absent, off, running, paused, crashed. snapshot: none, not verified, verified, stale.
+    """guest: absent, off, running, paused, crashed, unknown. snapshot: none, not verified, verified, stale,
+    damaged. problems: sentences about what could not be read.
 
     run: the run_id of the session in the guest, or None; with phase, step, elapsed_seconds and
-    cost_usd as the gateway heard them last.
+    cost_usd as the gateway heard them last. Never fails for what is broken: it is what is asked for.
     """
-    where = session.place(lab)
-    with Hypervisor() as hypervisor:
-        guest = hypervisor.state(lab.name)
-    known = state.read(lab.dir) if lab.dir.exists() else {}
-    found = snapshot.manifest(where)
+    problems: list[str] = []
+    known = _unless_broken(lambda: state.read(lab.dir), problems, {})
+    word, taken_at = _unless_broken(lambda: _snapshot(lab, known), problems, ("damaged", None))
     return {
         "lab": lab.name,
-        "guest": guest,
+        "guest": _unless_broken(lambda: _guest(lab), problems, "unknown"),
         "address": lab.address,
-        "snapshot": _snapshot_word(found, fingerprint.of(lab)),
-        "snapshot_taken_at": found["taken_at"] if found else None,
+        "snapshot": word,
+        "snapshot_taken_at": taken_at,
         "run": known.get("run"),
         "collected": bool(known.get("collected")),
         "dirty": bool(known.get("dirty")),
         "sealed": False,
-        **(_run(lab.gateway_dir / known["run"]) if known.get("run") else {}),
+        **(_run(lab.gateway_dir / known["run"], problems) if known.get("run") else {}),
+        "problems": problems,
     }
+
+
+def _unless_broken(ask: Callable[[], T], problems: list[str], otherwise: T) -> T:
+    try:
+        return ask()
+    except LabError as error:
+        problems.append(error.message)
+        return otherwise
+
+
+def _guest(lab: Lab) -> str:
+    with Hypervisor() as hypervisor:
+        return hypervisor.state(lab.name)
 
 
 def sentence(known: dict[str, Any]) -> str:
@@ -72,6 +95,7 @@ def sentence(known: dict[str, Any]) -> str:
     lines.append(f"snapshot: {known['snapshot']}{taken}")
     if known["run"]:
         lines.append(_run_line(known))
+    lines += known["problems"]
     lines.append(next(advice for fits, advice in NEXT if fits(known)))
     return "\n".join(lines)
 
@@ -79,32 +103,44 @@ def sentence(known: dict[str, Any]) -> str:
 def _run_line(known: dict[str, Any]) -> str:
     how = "collected" if known["collected"] else "sealed, not collected" if known["sealed"] else "not sealed"
     parts = [f"run {known['run']}: {how}", f"phase {known['phase'] or '-'}", f"step {known['step']}"]
-    parts.append(f"{known['elapsed_seconds'] / 60:.1f} of {known['minutes']:.0f} min")
-    parts.append(f"${known['cost_usd']:.4f} of ${known['budget_usd']:.2f}")
+    if known["minutes"] is not None:
+        parts.append(f"{known['elapsed_seconds'] / 60:.1f} of {known['minutes']:.0f} min")
+        parts.append(f"${known['cost_usd']:.4f} of ${known['budget_usd']:.2f}")
     parts.append("gateway alive" if known["gateway_alive"] else "gateway stopped")
     return ", ".join(parts)
 
 
-def _run(folder: Path) -> dict[str, Any]:
+def _run(folder: Path, problems: list[str]) -> dict[str, Any]:
     progress = Progress()
     for row in EventTail(folder).poll():
         progress.apply(row)
-    settings = json.loads((folder / "run.json").read_text())
+    settings = _unless_broken(lambda: _settings(folder), problems, {})
     return {
         "phase": progress.phase,
         "step": progress.step,
         "elapsed_seconds": progress.elapsed,
         "cost_usd": progress.cost_usd,
-        "minutes": settings["minutes"],
-        "budget_usd": settings["budget_usd"],
+        "minutes": settings.get("minutes"),
+        "budget_usd": settings.get("budget_usd"),
         "sealed": progress.summary is not None,
         "gateway_alive": process.alive(folder),
     }
 
 
-def _snapshot_word(found: dict[str, Any] | None, wanted: str) -> str:
+def _settings(folder: Path) -> dict[str, Any]:
+    path = folder / "run.json"
+    try:
+        settings = json.loads(path.read_text())
+        return {name: float(settings[name]) for name in ("minutes", "budget_usd")}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise LabError(f"the settings of the run can't be read: {path}: {error}") from error
+
+
+def _snapshot(lab: Lab, known: dict[str, Any]) -> tuple[str, str | None]:
+    """The snapshot's word and when it was taken."""
+    found = snapshot.manifest(session.place(lab))
     if not found:
-        return "none"
-    if not found.get("verified"):
-        return "not verified"
-    return "verified" if found["fingerprint"] == wanted else "stale"
+        return "none", None
+    if not found["verified"] or found["fingerprint"] != known.get("fingerprint"):
+        return "not verified", found["taken_at"]
+    return "verified" if found["fingerprint"] == fingerprint.of(lab) else "stale", found["taken_at"]
