@@ -12,6 +12,7 @@ from harness import prompting, session, settings
 from harness.clock import Clock
 from harness.context import Context
 from harness.digest import Digest
+from harness.ending import EARLIER_REPORTS, written_reports
 from harness.errors import HarnessError, SettingsError
 from harness.gateway import GatewayLink
 from harness.inspector import Inspector
@@ -83,6 +84,7 @@ def _make_folders(wanted: Settings) -> None:
 def _started(wanted: Settings, recorder: Recorder) -> Session:
     facts = {name: getattr(wanted, name) for name in ("minutes", "budget_usd", "model", "inspector_model")}
     recorder.event(events.RUN_STARTED, sanitized_output=json.dumps(facts))
+    recorder.checkpoint({EARLIER_REPORTS: json.dumps(written_reports(wanted.paths.notes))})
     state = Session(wanted.run_id)
     state.save(recorder)
     return state

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from harness import prompting, report
@@ -21,18 +21,19 @@ from harness.tools.base import Desk
 from harness.tools.new_files import NotWritten, next_free, notes_folder, write_new
 from harness.tools.process import stop_children
 
+EARLIER_REPORTS = "earlier_reports"  # key in session_state: reports that were there when the run began
 LEAST_REPORT_SECONDS = 20.0  # the report call gets this much even when the clock has run out
 FLUSH_SECONDS, HASTY_FLUSH_SECONDS = 15.0, 3.0
 _REPORT = re.compile(r"final_report(?:_v(\d+))?\.md")
 
 
-def written_reports(notes: Path) -> list[str]:
-    """Names of the non-empty final reports, lowest version first."""
+def written_reports(notes: Path, earlier: Collection[str] = ()) -> list[str]:
+    """Names of the non-empty final reports, lowest version first. earlier: names of other runs' reports."""
     try:
         names = [
             entry.name
             for entry in os.scandir(notes)
-            if _REPORT.fullmatch(entry.name) and entry.stat().st_size
+            if _REPORT.fullmatch(entry.name) and entry.stat().st_size and entry.name not in earlier
         ]
     except OSError:
         return []
@@ -46,6 +47,11 @@ class Ending:
         self.desk, self.model, self.context, self.link = desk, model, context, link
         self.recorder, self.settings, self.paths = desk.recorder, desk.settings, desk.settings.paths
         self.report_by = "worker"
+        self.earlier = set(json.loads(self.recorder.state().get(EARLIER_REPORTS, "[]")))
+
+    def reports(self) -> list[str]:
+        """Names of this run's final reports; in a guest that was kept there may be older ones."""
+        return written_reports(self.paths.notes, self.earlier)
 
     def seal(self, stop_reason: str) -> dict:
         """Returns the run summary, as written to summary.json. After it nothing is recorded any more."""
@@ -77,13 +83,13 @@ class Ending:
 
     def _ensure_report(self, stop_reason: str, hasty: bool) -> str:
         """The ladder after rung one, the Worker with tools. Returns the report's path."""
-        if not written_reports(self.paths.notes) and not hasty:
+        if not self.reports() and not hasty:
             self._ask_once()
-        if not written_reports(self.paths.notes):
+        if not self.reports():
             self.report_by = "harness"
             text = report.factual(self.recorder, self.settings.run_id, stop_reason)
             return self._save(text, "built from run.db by the harness")
-        return f"notes/{written_reports(self.paths.notes)[-1]}"
+        return f"notes/{self.reports()[-1]}"
 
     def _ask_once(self) -> None:
         """Rung two: the Worker's model with tools off."""

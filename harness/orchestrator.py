@@ -102,7 +102,7 @@ class Orchestrator:
             raise Interrupted("asked to stop")
         if self.clock.wall_remaining() <= 0:
             raise EndRun("wall limit reached")
-        have_report = bool(written_reports(self.settings.paths.notes))
+        have_report = bool(self.ending.reports())
         if self.clock.remaining() <= 0 or (self.clock.in_reserve() and not have_report):
             raise EndRun("time limit reached")
 

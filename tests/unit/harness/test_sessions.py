@@ -206,6 +206,16 @@ def test_a_person_who_asks_to_finish_gets_the_final_phase_at_once(tmp_path):
     assert (run.notes / "final_report_v1.md").exists()
 
 
+def test_the_report_of_an_earlier_run_in_a_kept_guest_does_not_count_as_this_ones(tmp_path):
+    notes = tmp_path / "sandbox" / "workspace" / "notes"
+    notes.mkdir(parents=True)
+    (notes / "final_report_v1.md").write_text("of another run\n")
+    with ScriptedGateway(worker=lambda body: say("no report from me")) as gateway:
+        run = run_session(run_settings(tmp_path / "sandbox", gateway.url, minutes=0.05))
+    assert run.summary["final_report"] == "notes/final_report_v2.md"
+    assert (notes / "final_report_v1.md").read_text() == "of another run\n"
+
+
 def test_money_running_out_leads_to_the_report_and_never_over_the_cap(tmp_path):
     with ScriptedGateway(worker=diligent(call("list_workspace"), pause=0)) as gateway:
         gateway.cost = 0.002
