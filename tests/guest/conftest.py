@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,12 @@ from labkit import host
 SESSION_MINUTES = "2"
 # What a failed run leaves to look at: file below the lab's folder, and how many of its last lines.
 TRACES = (("console.log", 30), ("receipt.json", 60), ("gateway/*/gateway.log", 20))
+
+
+def pytest_configure() -> None:
+    """A CI that ends us sends SIGTERM, and a shell's `&` ignores Ctrl-C: both must remove the guest."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
