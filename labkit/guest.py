@@ -111,9 +111,7 @@ class Hypervisor:
         with self._saying(f"defining the domain {name}"):
             before = self.domain(name)
             old = definition(before) if before else ""
-            domain = self.connection.defineXML(
-                with_uuid(xml, before.UUIDString() if before else uuid)
-            )
+            domain = self.connection.defineXML(with_uuid(xml, before.UUIDString() if before else uuid))
             return definition(domain) != old
 
     def state(self, name: str) -> str:

@@ -24,8 +24,10 @@ WHOLE = 1_000_000  # bytes up to which an output is read whole; beyond, its two 
 KEPT = 4_000_000  # bytes of an output that are kept with the record
 TICK_MS = 100
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# The harness is spared when memory runs out, and its children inherit that: a command gives it back.
+_BEGIN = '{ echo 500 > /proc/$$/oom_score_adj; } 2>/dev/null; exec /bin/bash --noprofile --norc -c "$0"'
 # The command starts once its cgroup holds it: fd $1 closes when the harness has moved it.
-_GATE = 'read -r -u "$1" _; eval "exec $1<&-"; exec /bin/bash --noprofile --norc -c "$0"'
+_GATE = 'read -r -u "$1" _; eval "exec $1<&-"; ' + _BEGIN
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def _start(command: str, desk: Desk, sink: int, group: Path | None) -> subproces
         **who,
     }
     if group is None:
-        process = subprocess.Popen(["/bin/bash", "--noprofile", "--norc", "-c", command], **common)
+        process = subprocess.Popen(["/bin/bash", "--noprofile", "--norc", "-c", _BEGIN, command], **common)
     else:
         process = _start_gated(command, common, group)
     desk.started[:] = [*filter(_is_alive, desk.started), process.pid]

@@ -278,3 +278,8 @@ def test_a_page_that_is_too_large_or_missing_is_not_reviewed(desk):
             in tools.use("browser_fetch", {"url": gateway.url + "/v1/commands?after=0"}, desk).text
         )
     assert desk.inspector.asked == []
+
+
+def test_a_command_is_ended_before_the_harness_when_memory_runs_out(tmp_path):
+    desk = make_desk(tmp_path)
+    assert "500" in shell(desk, "cat /proc/self/oom_score_adj").text
