@@ -294,7 +294,8 @@ def query(
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
     """Ask a collected run, read-only."""
-    result = load.query(runs.find(run), question)
+    folder = Path() if question.strip() == "list" else runs.find(run)  # the names need no run
+    result = load.query(folder, question)
     if json:
         terminal.write_json(result, sys.stdout)
     elif csv:
