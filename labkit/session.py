@@ -98,6 +98,8 @@ def begin(lab: Lab, wanted: Plan, keep: bool, progress: Progress) -> Path:
     token = secrets.token_urlsafe(32)
     gateway = _gateway_config(lab, wanted, token)
     keys.provider_key(gateway)
+    for warning in data_use(lab, wanted):
+        progress.say(f"WARNING: {warning}")
     with progress.step("building the harness archive"):
         archive = build(lab)
     stop_gateways(lab)  # of a run that was thrown away: it would hold the port
@@ -145,6 +147,13 @@ def stop_gateways(lab: Lab) -> None:
     """End every gateway of this lab that still runs."""
     for folder in sorted(lab.gateway_dir.glob("*")):
         process.stop(folder)
+
+
+def data_use(lab: Lab, wanted: Plan) -> list[str]:
+    """What a person must know about the chosen models before anything is sent to them."""
+    models = dict.fromkeys((wanted.model, wanted.inspector_model))
+    warnings = lab.run["run_model_warnings"].items()
+    return [f"{model}: {warning}" for model in models for word, warning in warnings if word in model]
 
 
 def harness_settings(lab: Lab, wanted: Plan) -> dict[str, Any]:
