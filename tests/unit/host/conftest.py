@@ -1,0 +1,74 @@
+"""TESTS: labs in temporary folders: a whole inventory of their own, nothing of this machine's libvirt."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from labkit import config, state
+from labkit.config import Lab
+
+MANIFEST = {
+    "format": 1,
+    "name": "unit",
+    "taken_at": "2026-11-29T18:00:00Z",
+    "verified": True,
+    "versions": {"libvirt": "9.0.0", "qemu": "7.2.0", "processor": "x86_64"},
+    "host_key": "AAAA",
+    "sha256": {},
+}
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a copy of the shipped inventory with other values: guest={...}, run={...}; returns its folder."""
+
+    def write(guest: dict[str, Any] | None = None, run: dict[str, Any] | None = None) -> Path:
+        folder = tmp_path / "inventory"
+        shutil.copytree(config.SHIPPED_INVENTORY, folder, dirs_exist_ok=True)
+        ours = {"lab_name": "unit", "lab_state_dir": str(tmp_path / "state")}
+        (folder / config.GUEST_FILE).write_text(yaml.safe_dump(ours | (guest or {})))
+        (folder / config.RUN_FILE).write_text(yaml.safe_dump(run or {}))
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def make_lab(inventory) -> Callable[..., Lab]:
+    """A lab of such an inventory."""
+    return lambda guest=None, run=None: config.load(inventory(guest, run))
+
+
+@pytest.fixture
+def lab(make_lab) -> Lab:
+    """A lab with the shipped values, in a temporary folder."""
+    return make_lab()
+
+
+def write_manifest(lab: Lab, **changes: Any) -> dict[str, Any]:
+    """A snapshot set that is nothing but its manifest, and the state that belongs to it."""
+    found = MANIFEST | {"fingerprint": "f" * 64} | changes
+    lab.set_dir.mkdir(parents=True, exist_ok=True)
+    (lab.set_dir / "manifest.json").write_text(json.dumps(found))
+    state.update(lab.dir, fingerprint=found["fingerprint"])
+    return found
+
+
+@pytest.fixture
+def with_manifest() -> Callable[..., dict[str, Any]]:
+    return write_manifest
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
