@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, BinaryIO
 from labkit.errors import UNREACHABLE, LabError
 
 PORT = 22
+MAX_OUTPUT_BYTES = 1 << 20
 
 
 class Shell:
@@ -79,10 +81,10 @@ class Shell:
 
     def run(self, command: str, seconds: float = 60) -> tuple[int, str]:
         """Run a command as root. Returns (exit code, standard output and error together)."""
-        with self._answering(seconds), contextlib.closing(self._channel(seconds)) as channel:
+        with self._answering(seconds), self._channel(seconds) as channel, _closed_after(channel, seconds):
             channel.set_combine_stderr(True)
             channel.exec_command(command)
-            output = channel.makefile("rb").read()
+            output = channel.makefile("rb").read(MAX_OUTPUT_BYTES)
             return channel.recv_exit_status(), output.decode(errors="replace")
 
     def stream(self, command: str, seconds: float = 600) -> BinaryIO:
@@ -92,7 +94,8 @@ class Shell:
         """
         with self._answering(seconds):
             channel = self._channel(seconds)
-            channel.exec_command(command)
+            with _closed_after(channel, seconds):
+                channel.exec_command(command)
             return channel.makefile("rb")
 
     def _channel(self, seconds: float) -> Any:
@@ -114,6 +117,30 @@ class Shell:
             raise LabError(
                 f"the guest at {self.address} {what}{reason}", "`lab status` shows its state", UNREACHABLE
             ) from error
+
+
+@contextlib.contextmanager
+def _closed_after(channel: Any, seconds: float) -> Iterator[None]:
+    """TimeoutError when the block takes longer: paramiko waits without end for a mute or dripping guest."""
+    late = threading.Event()
+
+    def close() -> None:
+        late.set()
+        channel.close()
+
+    timer = threading.Timer(seconds, close)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except Exception as error:
+        if late.is_set():
+            raise TimeoutError from error
+        raise
+    finally:
+        timer.cancel()
+    if late.is_set():
+        raise TimeoutError
 
 
 def _open_port(address: str, port: int, deadline: float) -> socket.socket:

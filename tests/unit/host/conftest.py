@@ -28,7 +28,7 @@ MANIFEST = {
 
 @pytest.fixture
 def inventory(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a copy of the shipped inventory with other values: guest={...}, run={...}; returns its folder."""
+    """Writes a copy of the shipped inventory with other values for both files; returns its folder."""
 
     def write(guest: dict[str, Any] | None = None, run: dict[str, Any] | None = None) -> Path:
         folder = tmp_path / "inventory"

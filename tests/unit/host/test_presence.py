@@ -1,0 +1,171 @@
+"""TESTS: a guest that went away is noticed, and status tells the truth when much is broken."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from labkit import guest, presence, state, status
+from labkit.errors import UNREACHABLE, LabError
+from labkit.gateway import commands
+from labkit.watch import watch
+
+RUN_ID = "20261129-201202-b0dd88"
+UUID = "11111111-2222-4333-8444-555555555555"
+XML = (
+    "<domain type='test'><name>unit</name><memory>65536</memory><vcpu>1</vcpu>"
+    "<os><type>hvm</type></os></domain>"
+)
+
+
+@pytest.fixture
+def hypervisor(monkeypatch):
+    """libvirt's test driver in place of the machine's own, also for connections the kit opens itself."""
+    monkeypatch.setattr(guest.Hypervisor.__init__, "__defaults__", ("test:///default",))
+    with guest.Hypervisor() as connected:
+        yield connected
+        if domain := connected.domain("unit"):
+            if domain.isActive():
+                domain.destroy()
+            domain.undefine()
+
+
+@pytest.fixture
+def no_libvirt(monkeypatch):
+    monkeypatch.setattr(guest.Hypervisor.__init__, "__defaults__", ("test:///nowhere/at/all.xml",))
+
+
+@pytest.fixture
+def running(hypervisor):
+    hypervisor.ensure_domain("unit", XML, UUID)
+    hypervisor.start("unit")
+    return hypervisor
+
+
+@pytest.fixture
+def with_run(lab):
+    """A run in the guest, and the host's folder of it."""
+    folder = lab.gateway_dir / RUN_ID
+    folder.mkdir(parents=True)
+    state.write_json(folder / "run.json", {"run_id": RUN_ID, "minutes": 480, "budget_usd": 25.0})
+    state.update(lab.dir, run=RUN_ID, collected=False, dirty=True)
+    return folder
+
+
+def refusal(lab) -> LabError:
+    with pytest.raises(LabError) as caught:
+        presence.demand_running(lab, "no shell opens in it")
+    assert caught.value.code == UNREACHABLE
+    return caught.value
+
+
+def test_a_running_guest_is_let_through(lab, running):
+    presence.demand_running(lab, "no shell opens in it")
+    assert running.state("unit") == "running"
+
+
+def test_a_guest_that_is_missing_off_or_paused_is_said_with_what_to_type(lab, hypervisor):
+    assert "lab up" in refusal(lab).hint
+    hypervisor.ensure_domain("unit", XML, UUID)
+    off = refusal(lab)
+    assert off.message == "the guest 'unit' is off: no shell opens in it" and "start unit" in off.hint
+    hypervisor.start("unit")
+    hypervisor.domain("unit").suspend()
+    assert "resume unit" in refusal(lab).hint
+
+
+def test_one_look_without_the_guest_is_no_proof_and_two_are(running):
+    watcher = presence.Watcher("unit", look_seconds=0)
+    assert watcher.word() == ""
+    running.stop("unit")
+    assert watcher.word() == ""
+    assert watcher.word() == "off"
+
+
+def test_a_libvirt_that_does_not_answer_proves_nothing_about_the_guest(no_libvirt):
+    watcher = presence.Watcher("unit", look_seconds=0)
+    assert [watcher.word() for _ in range(3)] == ["", "", ""]
+
+
+def gateway_json(folder) -> None:
+    from labkit.gateway.config import GatewayConfig
+
+    GatewayConfig(
+        run_id=RUN_ID,
+        bind="127.0.0.1",
+        port=1,
+        provider="rehearsal",
+        base_url="",
+        key_env="",
+        models=("rehearsal",),
+        token_sha256="0" * 64,
+        budget_usd=1.0,
+        price_input_per_mtok=0.1,
+        price_output_per_mtok=0.2,
+        max_completion_tokens=1000,
+        minutes=3,
+    ).save(folder)
+
+
+def test_watching_ends_when_the_guest_is_gone(with_run):
+    gateway_json(with_run)
+    outcome = watch(
+        with_run, on_interrupt=lambda: commands.append(with_run, "finish"), guest_gone=lambda: "off"
+    )
+    assert (outcome.how, outcome.word) == ("guest", "off")
+
+
+def test_status_with_nothing_made_says_what_makes_it(lab, hypervisor):
+    known = status.describe(lab)
+    assert (known["guest"], known["snapshot"], known["run"]) == ("absent", "none", None)
+    assert status.sentence(known).endswith("`lab up` builds the guest")
+
+
+def test_status_tells_that_libvirt_does_not_answer_instead_of_failing(lab, with_run, no_libvirt):
+    known = json.loads(json.dumps(status.describe(lab)))
+    assert known["guest"] == "unknown" and known["run"] == RUN_ID
+    assert "libvirt does not answer" in known["problems"][0]
+    assert status.sentence(known).splitlines()[-1].startswith("`lab doctor` starts libvirt")
+
+
+def test_status_survives_damaged_files_and_names_each(lab, with_run, running, with_manifest):
+    with_manifest(lab)
+    (lab.set_dir / "manifest.json").write_text("{half")
+    (with_run / "run.json").write_text("[]")
+    known = status.describe(lab)
+    assert known["snapshot"] == "damaged" and known["minutes"] is None
+    said = status.sentence(known)
+    assert "manifest.json is damaged" in said and "run.json" in said
+
+
+def test_status_survives_a_damaged_state_file(lab, hypervisor):
+    lab.dir.mkdir(parents=True)
+    (lab.dir / "state.json").write_text("{half")
+    assert "state.json is damaged" in status.sentence(status.describe(lab))
+
+
+def test_status_survives_a_missing_gateway_folder_and_a_stale_pid(lab, with_run, running, with_manifest):
+    with_manifest(lab)
+    (with_run / "gateway.pid").write_text("1\nanother boot:17\n")
+    assert status.describe(lab)["gateway_alive"] is False
+    (with_run / "gateway.pid").unlink()
+    (with_run / "run.json").unlink()
+    with_run.rmdir()
+    known = status.describe(lab)
+    assert known["step"] == 0 and "run.json" in known["problems"][0]
+
+
+def test_status_of_a_guest_that_stopped_in_mid_run_does_not_send_anyone_to_watch(
+    lab, with_run, hypervisor, with_manifest
+):
+    with_manifest(lab)
+    hypervisor.ensure_domain("unit", XML, UUID)
+    said = status.sentence(status.describe(lab))
+    assert "stopped in the middle of a run" in said and "lab watch" not in said
+
+
+def test_a_snapshot_of_another_inventory_is_stale(lab, hypervisor, with_manifest):
+    with_manifest(lab)
+    hypervisor.ensure_domain("unit", XML, UUID)
+    assert status.describe(lab)["snapshot"] == "stale"
