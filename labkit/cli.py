@@ -33,6 +33,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print data as JSON.")]
 Inventory = Annotated[Path | None, typer.Option(help="Another inventory folder (or LAB_INVENTORY).")]
 Discard = Annotated[bool, typer.Option("--discard", help="Throw an uncollected run away.")]
 RunName = Annotated[str, typer.Option("--run", help="A run_id, its beginning, or `last`.")]
+INTERRUPTED = 130
 LIMIT_REASONS = ("budget exhausted", "disk limit reached", "wall limit reached", "model unreachable")
 
 
@@ -335,9 +336,10 @@ def main() -> None:
     except OSError as error:
         print(harmless(f"lab: {_os_sentence(error)}"), file=sys.stderr)
         sys.exit(NOT_READY)
-    except KeyboardInterrupt:
-        print("lab: interrupted; `lab status` shows what exists", file=sys.stderr)
-        sys.exit(130)
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:  # typer turns Ctrl-C into an exit without a word
+            print("lab: interrupted\n     `lab status` shows what exists", file=sys.stderr)
+        raise
 
 
 if __name__ == "__main__":

@@ -1,0 +1,164 @@
+"""TESTS: the command line as a person meets it: help, exit codes, one sentence for each failure."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from labkit import cli, lock, state
+from labkit.config import REPO
+
+VERBS = sorted(
+    command.name or command.callback.__name__.replace("_", "-") for command in cli.app.registered_commands
+)
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="the verb becomes root first")
+RUN_ID = "20261129-201202-b0dd88"
+
+
+@pytest.fixture
+def lab_command(tmp_path, inventory):
+    """Runs `lab ...` as a process of its own in an empty folder, with an inventory and runs of its own."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    environment = {**os.environ, "LAB_INVENTORY": str(inventory()), "LAB_RUNS": str(tmp_path / "runs")}
+
+    def run(*arguments: str, **options) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "labkit.cli", *arguments]
+        options = {"capture_output": True, "stdin": subprocess.DEVNULL, "cwd": folder} | options
+        environment["PYTHONPATH"] = str(REPO)
+        return subprocess.run(command, text=True, check=False, timeout=60, env=environment, **options)
+
+    return run
+
+
+def refusal(done: subprocess.CompletedProcess, code: int) -> str:
+    """What was said, after asserting that it is two lines: what happened, what to type."""
+    assert done.returncode == code, done.stderr
+    what, cure = done.stderr.strip().splitlines()
+    assert what.startswith("lab: ") and cure.startswith("     ") and "Traceback" not in done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_the_verbs_are_those_of_the_readme_and_each_explains_itself():
+    assert {"doctor", "up", "run", "watch", "status", "collect", "query", "revert", "down", "demo"} <= set(
+        VERBS
+    )
+    for verb in VERBS:
+        shown = CliRunner().invoke(cli.app, [verb, "--help"])
+        assert shown.exit_code == 0 and "Usage:" in shown.output, verb
+
+
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"ssh", "demo"}))
+def test_every_verb_that_answers_has_json(verb):
+    assert "--json" in CliRunner().invoke(cli.app, [verb, "--help"], env={"COLUMNS": "200"}).output
+
+
+@pytest.mark.parametrize("arguments", [["no-such-verb"], ["run", "--minutes", "soon"], ["query"], []])
+def test_what_cannot_be_understood_is_exit_code_2(arguments):
+    assert CliRunner().invoke(cli.app, arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "--minutes", "0"], "--minutes 0.0 is not between 1 and 2880"),
+        (["run", "--budget", "nan"], "--budget nan"),
+        (["run", "--task", "missing.md"], "can't read the task file missing.md"),
+        (["up", "--inventory", "nowhere"], "hosts.yml is missing there"),
+        (["query", "steps"], "there is no collected run"),
+    ],
+)
+def test_what_was_asked_wrongly_is_one_sentence_and_exit_code_2(lab_command, arguments, said):
+    assert said in refusal(lab_command(*arguments), code=2)
+
+
+@AS_ROOT
+def test_what_is_not_ready_is_one_sentence_and_exit_code_3(lab_command):
+    assert "no run is in the guest 'unit'" in refusal(lab_command("finish"), code=3)
+
+
+@AS_ROOT
+def test_a_missing_gateway_folder_is_one_sentence(lab_command, tmp_path):
+    state.update(tmp_path / "state" / "unit", run=RUN_ID)
+    assert "missing or empty" in refusal(lab_command("finish"), code=3)
+
+
+@AS_ROOT
+def test_status_answers_while_another_command_holds_the_lab(lab_command, tmp_path):
+    with lock.hold(tmp_path / "state", "unit", "up"):
+        done = lab_command("status", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["snapshot"] == "none"
+
+
+def test_runs_without_any_is_a_sentence_and_an_empty_list_as_json(lab_command):
+    assert "no runs yet" in lab_command("runs").stdout
+    assert json.loads(lab_command("runs", "--json").stdout) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_is_said_in_words(lab_command):
+    with open("/dev/full", "w") as full:
+        done = lab_command("runs", stdout=full, stderr=subprocess.PIPE, capture_output=False)
+    assert done.returncode == 3 and "a disk of this host is full" in done.stderr and "df -h" in done.stderr
+
+
+def child(program: str, *arguments: str, **options) -> subprocess.CompletedProcess:
+    """The command line in a process in which `program` ran first."""
+    code = f"import sys; sys.path.insert(0, {str(REPO)!r})\n{program}\nfrom labkit.cli import main; main()"
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **options)
+
+
+def test_ctrl_c_ends_with_130_and_says_where_to_look():
+    done = child(
+        "from labkit import runs\ndef list_runs():\n    raise KeyboardInterrupt\nruns.list_runs = list_runs",
+        "runs",
+    )
+    assert done.returncode == 130 and "lab: interrupted" in done.stderr and "lab status" in done.stderr
+
+
+def test_a_guests_words_in_an_error_cannot_steer_the_terminal():
+    program = (
+        "from labkit import runs, errors\n"
+        "def list_runs():\n"
+        "    raise errors.LabError('said \\x1b]0;owned\\x07 \\x9b2J', 'type this')\n"
+        "runs.list_runs = list_runs"
+    )
+    done = child(program, "runs")
+    assert done.returncode == 3 and "said " in done.stderr
+    assert not set("\x1b\x07\x9b") & set(done.stderr)
+
+
+NOT_ROOT = "import os; os.geteuid = lambda: 1000"
+
+
+def test_without_root_and_without_sudo_the_sentence_says_so(tmp_path, inventory):
+    environment = {"PATH": str(tmp_path), "LAB_INVENTORY": str(inventory())}
+    said = refusal(child(NOT_ROOT, "status", env=environment), code=3)
+    assert "needs root, and there is no sudo" in said and "as root" in said
+
+
+def test_without_root_the_same_command_runs_under_sudo_from_the_same_folder(tmp_path, inventory):
+    sudo = tmp_path / "sudo"
+    sudo.write_text('#!/bin/sh\npwd\nfor word in "$@"; do printf "%s\\n" "$word"; done\n')
+    sudo.chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "LAB_INVENTORY": str(inventory()),
+        "OPENROUTER_API_KEY": "sk-canary",
+    }
+    (tmp_path / "here").mkdir()
+    done = child(NOT_ROOT, "status", "--json", env=environment, cwd=tmp_path / "here")
+    words = done.stdout.splitlines()
+    assert words[0] == str(tmp_path / "here")  # relative paths go on meaning the same
+    assert words[-2:] == ["status", "--json"]
+    assert "OPENROUTER_API_KEY" in words[1] and "LAB_RUNS" in words[1]
+    assert "sk-canary" not in done.stdout + done.stderr  # a name is passed, never the key
+    assert "asking libvirt needs root: sudo lab status" in done.stderr

@@ -1,0 +1,147 @@
+"""TESTS: `./lab` itself, in a copy of the tree: what it says before there is a virtual environment."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from labkit.config import REPO
+
+TOOLS = ("bash", "dirname", "readlink", "cat", "sha256sum", "flock", "id", "python3", "env")
+# A python3 that is new enough and has no room for a virtual environment.
+BROKEN_VENV = '[ "$1" = -c ] && exit 0; echo "no room left" >&2; exit 1'
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+
+
+@pytest.fixture
+def clone(tmp_path) -> Path:
+    """What of a clone the launcher looks at, with nothing installed."""
+    folder = tmp_path / "clone"
+    (folder / "labkit").mkdir(parents=True)
+    shutil.copy(REPO / "lab", folder / "lab")
+    shutil.copy(REPO / "labkit" / "apt-packages.txt", folder / "labkit")
+    (folder / "requirements.lock").write_text("nothing-real==1.0 --hash=sha256:" + "0" * 64 + "\n")
+    return folder
+
+
+@pytest.fixture
+def launch(clone, tmp_path):
+    """Runs the clone's launcher with a PATH of a few programs; extra scripts by name."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in TOOLS:
+        if path := shutil.which(name):
+            (programs / name).symlink_to(path)
+
+    def run(*arguments: str, without: tuple[str, ...] = (), **scripts: str) -> subprocess.CompletedProcess:
+        for name in without:
+            (programs / name).unlink()
+        for name, text in scripts.items():
+            path = programs / name.replace("_", "-")
+            path.unlink(missing_ok=True)
+            path.write_text(f"#!{shutil.which('bash')}\n{text}\n")
+            path.chmod(0o755)
+        # An index that refuses at once: nothing is ever fetched here.
+        environment = {
+            "PATH": str(programs),
+            "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+            "PIP_RETRIES": "0",
+        }
+        command = [str(clone / "lab"), *arguments]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=90, env=environment, cwd="/"
+        )
+
+    return run
+
+
+def current(clone: Path, lock: str = "requirements.lock", folder: str = "") -> None:
+    """A virtual environment that is up to date, with a python that only says what it was called with."""
+    python = clone / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "python $*"\n')
+    python.chmod(0o755)
+    stamp = hashlib.sha256(f"{(clone / lock).read_text()}{folder or clone}\n".encode()).hexdigest()
+    (clone / ".venv" / ".lock").write_text(f"{stamp}  -\n")
+
+
+def said(done: subprocess.CompletedProcess) -> str:
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.splitlines()[-2].startswith("lab: ") and done.stderr.splitlines()[-1].startswith(
+        "     "
+    )
+    return done.stderr
+
+
+def test_the_launcher_is_sound_bash():
+    assert subprocess.run(["bash", "-n", str(REPO / "lab")], check=False).returncode == 0
+    assert os.access(REPO / "lab", os.X_OK)
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck here")
+def test_shellcheck_finds_nothing():
+    done = subprocess.run(["shellcheck", str(REPO / "lab")], capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+
+
+def test_a_host_without_apt_is_told_what_works_there(launch):
+    assert "this host has no apt" in said(launch("up"))
+    assert "lab query" in said(launch("doctor"))
+
+
+@pytest.mark.parametrize("arguments", [["query", "list"], ["runs"], ["help"], [], ["up", "--help"]])
+def test_what_needs_no_guest_needs_no_apt(launch, clone, arguments):
+    current(clone)
+    done = launch(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("python -P -m labkit.cli")
+
+
+def test_help_is_not_found_in_a_command_for_the_guest(launch, clone):
+    current(clone)
+    assert "this host has no apt" in said(launch("ssh", "--", "ls", "--help"))
+
+
+def test_nobody_without_root_and_sudo_is_left_wondering(launch):
+    done = launch("up", apt_get="exit 0", dpkg_query="exit 1", id="echo 1000")
+    assert "setting up needs root, and there is no sudo" in done.stderr
+    assert done.returncode == 3
+
+
+def test_packages_that_cannot_be_had_are_said_with_what_to_mend(launch):
+    done = launch("up", apt_get="exit 100", dpkg_query="exit 1", id="echo 0")
+    assert "apt-get update failed" in said(done)
+
+
+def test_a_missing_lock_file_is_named(launch, clone):
+    (clone / "requirements.lock").unlink()
+    assert "requirements.lock is missing" in said(launch("runs"))
+
+
+def test_a_virtual_environment_that_cannot_be_made_is_said_in_words(launch):
+    done = launch("runs", python3=BROKEN_VENV)
+    assert "no room left" in done.stderr
+    assert "making the virtual environment" in said(done) and "then repeat" in done.stderr
+
+
+def test_packages_that_do_not_match_the_lock_are_refused_and_the_next_try_starts_anew(launch, clone):
+    done = launch("runs")
+    assert "making the virtual environment .venv" in done.stderr
+    assert "installing the Python packages failed" in said(done)
+    assert not (clone / ".venv" / ".lock").exists()  # a half-made one is never taken for whole
+
+
+def test_a_clone_that_was_moved_makes_its_environment_anew(launch, clone):
+    current(clone, folder="/where/it/was")
+    assert "making the virtual environment .venv" in launch("runs", python3=BROKEN_VENV).stderr
+
+
+def test_an_environment_with_the_test_tools_besides_serves_every_verb(launch, clone):
+    (clone / "requirements-test.lock").write_text("more==1.0\n")
+    current(clone, "requirements-test.lock")
+    assert launch("runs").returncode == 0
