@@ -20,6 +20,9 @@ from labkit.config import REPO, Lab
 from labkit.errors import NOT_READY, UNREACHABLE, LabError
 
 
+SETTINGS = {"pexpect_timeout": 1}  # seconds until a Ctrl-C is noticed
+
+
 @dataclass
 class Outcome:
     """What a playbook did. changed: tasks that changed something. results: task name to its result."""
@@ -55,7 +58,7 @@ def run(
 
     workplace = Path(tempfile.mkdtemp(prefix="lab-ansible-"))
     try:
-        _write_variables(workplace, {**lab.variables, **variables})
+        _write_env(workplace, {"extravars": {**lab.variables, **variables}, "settings": SETTINGS})
         with _interruptible(interrupts):
             done = ansible_runner.run(
                 private_data_dir=str(workplace),
@@ -79,12 +82,14 @@ def run(
     return outcome
 
 
-def _write_variables(workplace: Path, variables: dict[str, Any]) -> None:
-    """In a private file that the runner passes on: a command line, where any user reads it, has the token."""
+def _write_env(workplace: Path, files: dict[str, dict[str, Any]]) -> None:
+    """What the runner reads from private files: given as arguments, the token is on a command line for all to
+    read, and settings are ignored."""
     folder = workplace / "env"
     folder.mkdir(mode=0o700)
-    (folder / "extravars").touch(mode=0o600)
-    (folder / "extravars").write_text(json.dumps(variables))
+    for name, values in files.items():
+        (folder / name).touch(mode=0o600)
+        (folder / name).write_text(json.dumps(values))
 
 
 @contextlib.contextmanager

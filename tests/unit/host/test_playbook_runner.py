@@ -1,0 +1,129 @@
+"""TESTS: the one place that starts Ansible, with real playbooks on this machine: words, secrets, Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from labkit import playbooks
+from labkit.config import REPO
+from labkit.errors import EVIDENCE, NOT_READY, UNREACHABLE, LabError
+
+HEAD = "- name: Play\n  hosts: hypervisors\n  tasks:\n"
+
+
+@pytest.fixture
+def play(tmp_path, lab):
+    """Runs these tasks as a playbook; variables go in as `lab run` gives them."""
+
+    def run(tasks: str, on_task=lambda _name: None, **variables):
+        (tmp_path / "one.yml").write_text(HEAD + tasks)
+        name = os.path.relpath(tmp_path / "one", REPO / "playbooks")
+        return playbooks.run(name, lab, on_task, **variables)
+
+    return run
+
+
+def test_a_playbook_tells_its_tasks_as_they_start_and_gives_what_they_found(play):
+    told = []
+    outcome = play(
+        """
+    - name: Look at the variables
+      ansible.builtin.assert: {that: ["lab_name == 'unit'", "extra.deep == '[x]'"]}
+    - name: Change something
+      ansible.builtin.command: {cmd: echo changed}
+""",
+        told.append,
+        extra={"deep": "[x]"},
+    )
+    assert told == ["Look at the variables", "Change something"]
+    assert outcome.changed == 1 and outcome.results["Change something"]["stdout"] == "changed"
+
+
+def test_no_variable_of_a_run_is_on_a_command_line_that_others_can_read(play):
+    outcome = play(
+        """
+    - name: Read every command line of this machine
+      ansible.builtin.shell: >-
+        cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | awk 'index($0, ENVIRON["WANTED"])' | wc -l
+      environment: {WANTED: "{{ token }}"}
+""",
+        token="canary-4f7b21-and-its-end",
+    )
+    assert outcome.results["Read every command line of this machine"]["stdout"] == "0"
+
+
+def test_a_failing_task_is_named_with_its_own_words(play):
+    with pytest.raises(LabError, match="Break: .*no such thing") as caught:
+        play("    - name: Break\n      ansible.builtin.shell: echo no such thing >&2; exit 3\n")
+    assert caught.value.code == NOT_READY and "stopped there" in caught.value.hint
+
+
+def failure(result: dict, kind: str = "runner_on_failed") -> LabError:
+    return playbooks._failure("up", [(kind, "Task", result)], "")
+
+
+def test_a_sentence_of_ours_comes_through_a_module_with_its_cure_and_code():
+    said = str(LabError("the revert is not proven", "do not use this guest"))
+    error = failure({"msg": said, "lab_code": EVIDENCE})
+    assert (error.message, error.hint, error.code) == (
+        "the revert is not proven",
+        "do not use this guest",
+        EVIDENCE,
+    )
+
+
+def test_collecting_a_session_that_still_runs_reads_as_one_sentence():
+    import yaml
+
+    tasks = yaml.safe_load((REPO / "roles/collect/tasks/prepare.yml").read_text())
+    refusal = next(task["ansible.builtin.assert"] for task in tasks if "ansible.builtin.assert" in task)
+    error = failure({"msg": refusal["fail_msg"], "evaluated_to": False})
+    assert error.message == "the session is still running"
+    assert error.hint.startswith("`lab finish`") and "lab collect --stop" in error.hint
+
+
+def test_a_guest_that_does_not_answer_has_an_exit_code_of_its_own():
+    error = failure({"msg": "ssh: connect to host: timed out"}, "runner_on_unreachable")
+    assert error.code == UNREACHABLE and "does not answer" in error.message
+
+
+def test_the_failed_item_of_a_loop_speaks_for_it():
+    items = [{"failed": False, "msg": "fine"}, {"failed": True, "msg": "the second one broke"}]
+    assert "the second one broke" in failure({"msg": "One or more items failed", "results": items}).message
+
+
+def test_a_playbook_that_never_began_says_why():
+    error = playbooks._failure("up", [], "ERROR! the role 'nothing' was not found")
+    assert "the role 'nothing' was not found" in error.message
+
+
+def test_ctrl_c_ends_the_playbook_and_the_next_ctrl_c_still_works(play):
+    started = threading.Event()
+
+    def press() -> None:
+        started.wait(30)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        play("    - name: Wait\n      ansible.builtin.command: sleep 60\n", lambda _name: started.set())
+    assert time.monotonic() - begin < 30
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+
+
+def test_nothing_of_a_playbook_is_left_in_the_temporary_folder(play, tmp_path, monkeypatch):
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(playbooks.tempfile, "tempdir", str(folder))
+    play("    - name: Nothing\n      ansible.builtin.meta: noop\n")
+    assert list(folder.iterdir()) == []
+    assert Path(playbooks.tempfile.gettempdir()) == folder
