@@ -19,7 +19,6 @@ from typing import Any
 from labkit.config import REPO, Lab
 from labkit.errors import NOT_READY, UNREACHABLE, LabError
 
-
 SETTINGS = {"pexpect_timeout": 1}  # seconds until a Ctrl-C is noticed
 
 
