@@ -22,7 +22,10 @@ def demand_running(lab: Lab, wish: str) -> None:
         "absent": "`lab up` builds it",
         "paused": f"free space if this host's disk is full, then `{virsh} resume {lab.name}`",
     }
-    boot = f"`{virsh} net-start {lab.name}` and `{virsh} start {lab.name}` boot it as it was left"
+    boot = (
+        f"`lab run` starts it from its snapshot; to boot it as it was left: `{virsh} net-start {lab.name}`"
+        f" (if it is down) and `{virsh} start {lab.name}`"
+    )
     raise LabError(f"the guest '{lab.name}' is {found}: {wish}", cures.get(found, boot), UNREACHABLE)
 
 

@@ -260,7 +260,10 @@ def _gateway_config(lab: Lab, wanted: Plan, token: str) -> GatewayConfig:
 
 def caller_home() -> Path:
     """The home of the person who typed the command, also under sudo."""
-    return Path(pwd.getpwuid(int(os.environ.get("SUDO_UID", os.getuid()))).pw_dir)
+    try:
+        return Path(pwd.getpwuid(int(os.environ.get("SUDO_UID", os.getuid()))).pw_dir)
+    except (KeyError, ValueError):  # a container's user without an entry, or a foreign SUDO_UID
+        return Path.home()
 
 
 def _new_run_id() -> str:
@@ -277,6 +280,9 @@ def _task(text: str, file: Path | None) -> str:
     if file is None:
         return text.strip()
     try:
-        return file.read_text().strip()
+        task = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise LabError(f"can't read the task file {file}: {error}", "nothing was changed", USAGE) from error
+    if not task:
+        raise LabError(f"the task file {file} is empty", "leave --task out to let the Worker choose", USAGE)
+    return task

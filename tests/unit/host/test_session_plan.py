@@ -60,8 +60,8 @@ def test_a_task_file_is_read_where_the_person_is(lab, tmp_path, monkeypatch):
     assert session.plan(lab, task_file=session.Path("task.md")).task == "count the primes"
 
 
-@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
-def test_a_task_file_that_cannot_be_read_is_named(lab, tmp_path, content):
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b" \n"])
+def test_a_task_file_that_cannot_be_read_or_is_empty_is_named(lab, tmp_path, content):
     path = tmp_path / "task.md"
     if content:
         path.write_bytes(content)
