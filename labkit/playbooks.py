@@ -131,6 +131,8 @@ def _failure(playbook: str, failures: list[tuple[str, str, dict[str, Any]]], tal
     failed_items = [item for item in result.get("results", ()) if item.get("failed")]
     result = failed_items[0] if failed_items else result
     stopped = f"the playbook {playbook} stopped there; mend it, then repeat"
+    if "No space left on device" in str(result):
+        stopped = "a disk is full: `df -h` shows which; free some, then repeat"
     message, cure_follows, cure = str(result.get("msg", "")).partition("\n     ")
     if "lab_code" in result or cure_follows:  # a sentence of ours, in the form of LabError
         return LabError(message, cure.strip() or stopped, int(result.get("lab_code", NOT_READY)))

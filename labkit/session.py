@@ -135,11 +135,13 @@ def _forgotten_unless_begun(lab: Lab, run_dir: Path, keep: bool) -> Iterator[Non
         yield
     except BaseException as error:
         if next(read_lines(run_dir / EVENTS), None) is None:
-            process.stop(run_dir)
+            with contextlib.suppress(LabError):  # the first error is the one to be read
+                process.stop(run_dir)
             state.write_json(run_dir / "not-started.json", {"reason": str(error) or type(error).__name__})
             state.update(lab.dir, run=None, collected=None)
             if not keep:
-                snapshot.switch_off(place(lab))
+                with contextlib.suppress(LabError):
+                    snapshot.switch_off(place(lab))
         raise
 
 

@@ -98,6 +98,11 @@ def test_the_failed_item_of_a_loop_speaks_for_it():
     assert "the second one broke" in failure({"msg": "One or more items failed", "results": items}).message
 
 
+def test_a_full_disk_is_said_with_where_to_look():
+    error = failure({"msg": "OSError: [Errno 28] No space left on device: '/var/lib/vm-lab/lab'"})
+    assert "Task: " in error.message and "df -h" in error.hint
+
+
 def test_a_playbook_that_never_began_says_why():
     error = playbooks._failure("up", [], "ERROR! the role 'nothing' was not found")
     assert "the role 'nothing' was not found" in error.message
