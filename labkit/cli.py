@@ -123,11 +123,11 @@ def run(
     json: Json = False,
 ) -> None:
     """Start an unattended session and watch it (q leaves, Ctrl-C asks it to finish)."""
-    from labkit import provision, session
+    from labkit import plan, provision, session
     from labkit.progress import Progress
 
     lab = config.load(inventory)
-    wanted = session.plan(lab, minutes, budget, model, inspector_model, task)
+    wanted = plan.make(lab, minutes, budget, model, inspector_model, task)
     lab = _lab(inventory, "starting a session")
     with _alone(lab, "run"):
         session.refuse_uncollected(lab, discard)

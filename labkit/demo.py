@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from labkit import doctor, presence, provision, reverting, session
+from labkit import doctor, plan, presence, provision, reverting, session
 from labkit.analysis import terminal
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
@@ -35,7 +35,7 @@ def run(lab: Lab) -> None:
     progress.say("2/7 the guest and its snapshot (first time: 6-15 minutes)")
     provision.up(lab, progress)
     progress.say(f"3/7 {MINUTES} minutes with the rehearsal model (q leaves the view, Ctrl-C ends it early)")
-    folder = session.begin(lab, session.plan(lab, minutes=MINUTES, model=session.REHEARSAL), False, progress)
+    folder = session.begin(lab, plan.make(lab, minutes=MINUTES, model=plan.REHEARSAL), False, progress)
     outcome = watch(
         folder,
         on_interrupt=lambda: commands.append(folder, "finish"),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit import host, session
+from labkit import host, plan
 from labkit.config import REPO, Lab
 from labkit.errors import LabError
 from labkit.guest import Hypervisor
@@ -148,7 +148,7 @@ def _key(lab: Lab) -> tuple[str, str, str]:
         there = ", ".join(lab.run["run_providers"])
         return "fail", f"run_provider '{provider}' is not in run_providers", f"there are: {there}"
     name = lab.run["run_providers"][provider]["key_env"]
-    file = session.caller_home() / ".config" / "vm-lab" / f"{provider}.key"
+    file = plan.caller_home() / ".config" / "vm-lab" / f"{provider}.key"
     if not name or os.environ.get(name) or file.is_file():
         return "ok", f"provider {provider}", ""
     return "warn", f"no key for {provider}", f"export {name}=..., or `lab run --model rehearsal` needs none"

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("fcntl", reason="the host's part of a run is POSIX")
 
-from labkit import config, session  # noqa: E402
+from labkit import config, plan  # noqa: E402
 
 KEY = "sk-or-v1-canary-2b7e151628aed2a6"
 WORKER = "meta/muse-spark-1.3-contributor"
@@ -32,10 +32,10 @@ REPLY = {
 def shipped(monkeypatch, tmp_path):
     """The gateway's settings for a default `lab run --inspector-model ...`, with a home of the test's own."""
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
-    monkeypatch.setattr(session, "caller_home", lambda: tmp_path)
+    monkeypatch.setattr(plan, "caller_home", lambda: tmp_path)
     lab = config.load(config.SHIPPED_INVENTORY)
-    plan = session.plan(lab, inspector_model=INSPECTOR)
-    return session._gateway_config(lab, plan, "a token")
+    wanted = plan.make(lab, inspector_model=INSPECTOR)
+    return plan.gateway_config(lab, wanted, "a token")
 
 
 def test_the_shipped_default_names_openrouters_address_key_and_model(shipped):

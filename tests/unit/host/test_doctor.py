@@ -106,7 +106,7 @@ def test_a_network_that_overlaps_another_of_the_host_is_found(cidr, holders):
 
 def test_a_missing_key_is_a_warning_that_names_the_variable(lab, tmp_path, monkeypatch):
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
-    monkeypatch.setattr(doctor.session, "caller_home", lambda: tmp_path)
+    monkeypatch.setattr(doctor.plan, "caller_home", lambda: tmp_path)
     found = find(lab, "key")
     assert found.state == "warn" and "OPENROUTER_API_KEY" in found.cure
     monkeypatch.setenv("OPENROUTER_API_KEY", "sk-test")

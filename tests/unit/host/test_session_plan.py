@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
-from labkit import fingerprint, provision, session, state
+from labkit import fingerprint, plan, provision, session, state
 from labkit.errors import NOT_READY, USAGE, LabError
 from labkit.gateway import process
 
@@ -17,47 +18,64 @@ RUN_ID = "20261129-201202-b0dd88"
 @pytest.mark.parametrize("minutes", [0, -5, 0.5, 48 * 60 + 1, math.inf, math.nan])
 def test_nonsense_minutes_are_refused_before_anything_changes(lab, minutes):
     with pytest.raises(LabError, match="--minutes") as caught:
-        session.plan(lab, minutes=minutes)
+        plan.make(lab, minutes=minutes)
     assert caught.value.code == USAGE and not lab.dir.exists()
 
 
 @pytest.mark.parametrize("dollars", [0, -1, 10_001, math.nan])
 def test_nonsense_budgets_are_refused(lab, dollars):
     with pytest.raises(LabError, match="--budget"):
-        session.plan(lab, budget=dollars)
+        plan.make(lab, budget=dollars)
 
 
 def test_an_unknown_provider_is_named_with_those_there_are(make_lab):
     with pytest.raises(LabError, match="'closedrouter'") as caught:
-        session.plan(make_lab(run={"run_provider": "closedrouter"}))
+        plan.make(make_lab(run={"run_provider": "closedrouter"}))
     assert "openrouter" in caught.value.hint and caught.value.code == USAGE
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"run_window_min_steps": 20}, "window_min_steps"),
+        ({"run_gateway_port": 0}, "port 0"),
+        ({"run_price_input_per_mtok": -1.0}, "prices"),
+        ({"run_providers": {"openrouter": {"base_url": "openrouter.ai", "key_env": ""}}}, "base_url"),
+        ({"run_network_programs": [1]}, "network_programs"),
+    ],
+)
+def test_values_of_run_yml_that_cannot_work_are_named_before_the_guest_is_touched(make_lab, values, said):
+    lab = make_lab(run=values)
+    with pytest.raises(LabError, match=said) as caught:
+        plan.make(lab)
+    assert caught.value.code == USAGE and not lab.dir.exists()
+
+
 def test_the_rehearsal_is_chosen_by_its_model_and_plays_both(lab):
-    plan = session.plan(lab, model="rehearsal")
-    assert (plan.provider, plan.model, plan.inspector_model) == ("rehearsal",) * 3
+    wanted = plan.make(lab, model="rehearsal")
+    assert (wanted.provider, wanted.model, wanted.inspector_model) == ("rehearsal",) * 3
 
 
 def test_the_rehearsal_does_not_inspect_a_paid_worker(lab):
     with pytest.raises(LabError, match="plays both"):
-        session.plan(lab, inspector_model="rehearsal")
+        plan.make(lab, inspector_model="rehearsal")
 
 
 def test_the_inspector_takes_the_workers_model_unless_told(lab):
-    assert session.plan(lab).inspector_model == lab.run["run_model"]
-    assert session.plan(lab, inspector_model="other/model").inspector_model == "other/model"
+    assert plan.make(lab).inspector_model == lab.run["run_model"]
+    assert plan.make(lab, inspector_model="other/model").inspector_model == "other/model"
 
 
 def test_a_model_that_trains_on_what_it_is_sent_is_named_before_the_run(lab):
-    said = session.data_use(lab, session.plan(lab))
+    said = plan.data_use(lab, plan.make(lab))
     assert len(said) == 1 and "contributor" in said[0] and "train" in said[0]
-    assert session.data_use(lab, session.plan(lab, model="rehearsal")) == []
+    assert plan.data_use(lab, plan.make(lab, model="rehearsal")) == []
 
 
 def test_a_task_file_is_read_where_the_person_is(lab, tmp_path, monkeypatch):
     (tmp_path / "task.md").write_text("  count the primes \n")
     monkeypatch.chdir(tmp_path)
-    assert session.plan(lab, task_file=session.Path("task.md")).task == "count the primes"
+    assert plan.make(lab, task_file=Path("task.md")).task == "count the primes"
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe", b" \n"])
@@ -66,7 +84,7 @@ def test_a_task_file_that_cannot_be_read_or_is_empty_is_named(lab, tmp_path, con
     if content:
         path.write_bytes(content)
     with pytest.raises(LabError, match=r"task\.md") as caught:
-        session.plan(lab, task_file=path)
+        plan.make(lab, task_file=path)
     assert caught.value.code == USAGE
 
 
@@ -105,7 +123,7 @@ def test_a_set_counts_no_more_once_a_later_build_has_begun(lab, with_manifest):
 
 
 def test_the_settings_of_a_run_hold_no_token(lab):
-    settings = session.harness_settings(lab, session.plan(lab, minutes=5, model="rehearsal"))
+    settings = plan.harness_settings(lab, plan.make(lab, minutes=5, model="rehearsal"))
     assert "token" not in settings and settings["minutes"] == 5
     assert settings["gateway_url"] == "http://192.168.150.1:8421" and settings["task"] is None
 
@@ -148,8 +166,8 @@ def test_the_gateway_of_a_start_that_failed_is_stopped(make_lab, free_port):
     }
     lab = make_lab(guest=guest, run={"run_gateway_port": free_port})
     folder = started(lab)
-    plan = session.plan(lab, model="rehearsal")
-    process.start(folder, session._gateway_config(lab, plan, "token"))
+    wanted = plan.make(lab, model="rehearsal")
+    process.start(folder, plan.gateway_config(lab, wanted, "token"))
     assert process.alive(folder)
     fail_in_start(lab, folder, LabError("the playbook failed"))
     assert not process.alive(folder)
