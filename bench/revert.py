@@ -29,7 +29,7 @@ INTERNAL = "<domainsnapshot><name>bench</name></domainsnapshot>"
 def ours(place: snapshot.Place) -> dict[str, float]:
     """One revert with its receipt. Returns seconds: total, and what of it stopped the old guest."""
     receipt = snapshot.revert(place)
-    snapshot.demand(receipt)
+    receipt.demand()
     return {"total": receipt.seconds["total"], "stop": receipt.seconds["stop"]}
 
 

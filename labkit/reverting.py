@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from labkit import session, snapshot
 from labkit.config import Lab
+from labkit.receipt import Receipt
 
 
-def revert(lab: Lab, discard: bool = False) -> snapshot.Receipt:
+def revert(lab: Lab, discard: bool = False) -> Receipt:
     """Back to the verified snapshot; the guest is off afterwards, also when the receipt does not hold.
 
     Raises LabError: no verified snapshot, an uncollected run, or (exit code 6) a check that does not hold.
@@ -19,5 +20,5 @@ def revert(lab: Lab, discard: bool = False) -> snapshot.Receipt:
         receipt = snapshot.revert(where)
     finally:
         snapshot.switch_off(where)
-    snapshot.demand(receipt)
+    receipt.demand()
     return receipt

@@ -142,7 +142,7 @@ def collect(lab: Lab, folder: Path, stop: bool, on_task: Callable[[str], None]) 
 def _bring_up(where: snapshot.Place, keep: bool, progress: Progress) -> None:
     if not keep:
         receipt = snapshot.revert(where)
-        snapshot.demand(receipt)
+        receipt.demand()
         progress.say(receipt.line())
         return
     with Hypervisor() as hypervisor:

@@ -14,7 +14,7 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from labkit import disks, state
 from labkit.domain_xml import with_backing_chain
 from labkit.errors import EVIDENCE, LabError
 from labkit.guest import Hypervisor
+from labkit.receipt import Receipt
 from labkit.ssh import Shell
 
 RAM = "ram.save"
@@ -29,43 +30,6 @@ MAX_CLOCK_ERROR_SECONDS = 2.0
 RESUME_PROGRAM = "/usr/local/sbin/lab-resume"
 SEED_BYTES = 64
 MANIFEST_KEYS = ("fingerprint", "host_key", "sha256", "taken_at", "verified", "versions")
-
-
-@dataclass
-class Receipt:
-    """What a revert did and what was checked afterwards.
-
-    checks: name to {"holds": bool, "detail": str}. seconds: name of a part to its duration.
-    """
-
-    name: str
-    at: str
-    mode: str = "resumed"
-    reason: str = ""
-    seconds: dict[str, float] = field(default_factory=dict)
-    checks: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def check(self, name: str, holds: bool, detail: str) -> None:
-        self.checks[name] = {"holds": bool(holds), "detail": detail}
-
-    @property
-    def holds(self) -> bool:
-        return all(check["holds"] for check in self.checks.values())
-
-    @property
-    def broken(self) -> list[str]:
-        return [f"{name}: {check['detail']}" for name, check in self.checks.items() if not check["holds"]]
-
-    def line(self) -> str:
-        """The receipt for a person."""
-        verdict = (
-            f"all {len(self.checks)} checks hold" if self.holds else "NOT PROVEN: " + "; ".join(self.broken)
-        )
-        how = f"{self.mode}: {self.reason}" if self.reason else self.mode
-        return f"reverted '{self.name}' in {self.seconds['total']:.1f} s ({how}): {verdict}"
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "holds": self.holds, "broken": self.broken}
 
 
 @dataclass(frozen=True)
@@ -215,16 +179,6 @@ def revert(place: Place) -> Receipt:
     receipt.seconds = {part: round(value, 2) for part, value in receipt.seconds.items()}
     state.write_json(place.dir / "receipt.json", receipt.as_dict())
     return receipt
-
-
-def demand(receipt: Receipt) -> None:
-    """LabError (evidence) when something in the receipt does not hold."""
-    if not receipt.holds:
-        raise LabError(
-            f"the revert of '{receipt.name}' is not proven: {'; '.join(receipt.broken)}",
-            "do not use this guest; `lab down` and `lab up` build it anew",
-            EVIDENCE,
-        )
 
 
 def switch_off(place: Place) -> None:

@@ -22,6 +22,7 @@ import yaml
 
 from labkit import config, session, snapshot
 from labkit.guest import Hypervisor, definition
+from labkit.receipt import Receipt
 
 REPO = config.REPO
 NAME = "labtest"
@@ -133,10 +134,10 @@ class GuestLab:
             program, "-i", inventory, f"playbooks/{name}.yml", *options, environment=environment
         )
 
-    def resume(self) -> snapshot.Receipt:
+    def resume(self) -> Receipt:
         """The guest fresh from the snapshot, and running: what `lab run` does before a session."""
         receipt = snapshot.revert(self.place)
-        snapshot.demand(receipt)
+        receipt.demand()
         return receipt
 
     def command(

@@ -38,7 +38,7 @@ def take(place: snapshot.Place, wanted: dict) -> dict:
 def revert(place: snapshot.Place, _wanted: dict) -> dict:
     """Back to the set, proven; the guest runs."""
     receipt = snapshot.revert(place)
-    snapshot.demand(receipt)
+    receipt.demand()
     return {"receipt": receipt.as_dict(), "line": receipt.line()}
 
 

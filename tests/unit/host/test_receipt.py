@@ -8,7 +8,7 @@ import pytest
 
 from labkit import disks, session, snapshot, state
 from labkit.errors import EVIDENCE, LabError
-from labkit.snapshot import Receipt
+from labkit.receipt import Receipt
 
 
 def receipt(**checks: bool) -> Receipt:
@@ -35,10 +35,10 @@ def test_a_cold_boot_says_why():
 
 def test_a_broken_receipt_ends_with_the_exit_code_of_evidence_and_names_what():
     with pytest.raises(LabError, match="marker: about marker") as caught:
-        snapshot.demand(receipt(clock=True, marker=False))
+        receipt(clock=True, marker=False).demand()
     assert caught.value.code == EVIDENCE
     assert "NOT PROVEN" in receipt(marker=False).line()
-    snapshot.demand(receipt(clock=True))
+    receipt(clock=True).demand()
 
 
 def test_the_receipt_as_json_says_whether_it_holds():
