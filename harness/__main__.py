@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sys
 import threading
+import traceback
 
 from harness import prompting, session, settings
 from harness.clock import Clock
 from harness.context import Context
 from harness.digest import Digest
-from harness.ending import EARLIER_REPORTS, written_reports
+from harness.ending import EARLIER_REPORTS, Ending, written_reports
 from harness.errors import HarnessError, SettingsError
 from harness.gateway import GatewayLink
 from harness.inspector import Inspector
@@ -24,6 +26,7 @@ from harness.phases import PHASES
 from harness.session import Session
 from harness.settings import Settings
 from harness.telemetry import events
+from harness.telemetry.aside import put_aside
 from harness.telemetry.recorder import Recorder
 from harness.tools.base import Desk, user_ids
 
@@ -47,28 +50,58 @@ def main(arguments: list[str]) -> int:
 
 def run(wanted: Settings, stop: threading.Event) -> dict:
     """One session from start to sealed. Returns the run summary."""
+    _put_earlier_runs_aside(wanted)
     _make_folders(wanted)
     clock = Clock(wanted.length_seconds, wanted.report_reserve_fraction)
     recorder = Recorder(wanted.paths.primary_db, wanted.paths.mirror_db, wanted.token, clock.elapsed)
     before = recorder.state()
-    if before.get("run_id", wanted.run_id) != wanted.run_id:
-        raise HarnessError(
-            f"{wanted.paths.primary_db} holds run {before['run_id']}: collect it and revert first"
-        )
     if "summary" in before:
         return json.loads(before["summary"])  # started once more after the end: nothing is left to do
+    link = GatewayLink(wanted)
+    try:
+        loop = _begin(wanted, recorder, clock, link, stop)
+    except Exception:
+        return _sealed_as_it_is(wanted, recorder, clock, link, stop)
+    return loop.run()
+
+
+def _put_earlier_runs_aside(wanted: Settings) -> None:
+    """In a guest that was kept. Where run.db's place cannot be cleared no run begins; the mirror may fail."""
+    paths = wanted.paths
+    try:
+        put_aside(paths.telemetry, wanted.run_id)
+    except OSError as error:
+        raise HarnessError(f"the record of an earlier run in {paths.telemetry} stays: {error}") from error
+    with contextlib.suppress(OSError):  # the recorder meets the same fault and reports it
+        put_aside(paths.mirror_db.parent, wanted.run_id)
+
+
+def _begin(
+    wanted: Settings, recorder: Recorder, clock: Clock, link: GatewayLink, stop: threading.Event
+) -> Orchestrator:
+    """Everything up to the first step."""
     earlier = session.load(recorder, wanted.run_id)
     purse = Purse.of(wanted)
     model = Model(wanted, recorder, clock, purse, stop)  # begins to load the openai package
     state = earlier or _started(wanted, recorder)
-    link = GatewayLink(wanted, state.commands_after)
+    link.commands_after = state.commands_after
     link.start()
     loop = _wire(wanted, recorder, clock, purse, model, link, state, stop)
     model.ready()
     clock.start()
     if earlier:
         _resume(loop, earlier)
-    return loop.run()
+    return loop
+
+
+def _sealed_as_it_is(
+    wanted: Settings, recorder: Recorder, clock: Clock, link: GatewayLink, stop: threading.Event
+) -> dict:
+    """The parts could not be wired: no step can be made, but what was recorded is sealed with a report."""
+    recorder.event(events.GUARD, guard_reason=f"the run could not begin: {traceback.format_exc()[-3000:]}")
+    link.start()
+    desk = Desk(wanted, recorder, clock, None, stop, PHASES[0])
+    return Ending(desk, None, None, link).seal("interrupted")  # in haste: asks no model
 
 
 def _make_folders(wanted: Settings) -> None:

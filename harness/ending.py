@@ -61,10 +61,12 @@ class Ending:
         if not hasty:
             self._try("the last backup", lambda: back_up(self.settings, self.recorder, self.desk.stop))
         self._try("the integrity check", self._check)
+        self._try("the mirror", self.recorder.tend_mirror)
         summary = self._try("the summary", lambda: self._summary(stop_reason, final_report)) or {}
         last = self._record(summary)
         sealed = self._try("the sealed copy", self._copy)
         summary["sha256"] = {"run.db": sealed} if sealed else {}
+        summary["mirror"] = self.recorder.mirror_state  # the last rows can have been too many for it
         self._try("summary.json", lambda: _write_json(self.paths.summary, summary))
         self.link.flush(last, HASTY_FLUSH_SECONDS if hasty else FLUSH_SECONDS)
         self.link.close()

@@ -35,7 +35,8 @@ class GatewayLink:
         self._thread = threading.Thread(target=self._run, daemon=True, name="gateway-link")
 
     def start(self) -> None:
-        self._thread.start()
+        if not self._thread.is_alive():
+            self._thread.start()
 
     def wake(self) -> None:
         self._wake.set()
@@ -59,7 +60,8 @@ class GatewayLink:
     def close(self) -> None:
         self._closed.set()
         self.wake()
-        self._thread.join(timeout=2.0)
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
 
     def _run(self) -> None:
         pause = IDLE_SECONDS

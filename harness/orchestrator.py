@@ -53,7 +53,7 @@ class Orchestrator:
         self.phase: Phase | None = next((p for p in PHASES if p.name == session.phase), None)
         if self.phase:  # a resumed run
             desk.phase, model.final = self.phase, self.phase is FINAL
-        self.reports_before: set[str] = set()
+        self.repetition.steps = session.recent_calls
         self.steps_since_report = 0
         self.failures = 0
         self.compacted = False
@@ -124,7 +124,7 @@ class Orchestrator:
         self.phase = self.desk.phase = phase
         self.recorder.phase = self.session.phase = phase.name
         self.model.final = phase is FINAL
-        self.reports_before = set(written_reports(self.settings.paths.notes))
+        self.session.reports_before = written_reports(self.settings.paths.notes)
         self.recorder.event(events.PHASE_STARTED, sanitized_output=phase.goal)
 
     def _check_jumps(self) -> None:
@@ -225,7 +225,7 @@ class Orchestrator:
         session.spent_usd, session.unknown_usd = self.purse.spent, self.purse.unknown
         session.chars_per_token, session.last_nudge_seconds = self.purse.chars_per_token, self.nudges.last
         session.ends_at_seconds, session.watermark = self.clock.end, self.link.watermark
-        session.digest = self.context.digest
+        session.digest, session.recent_calls = self.context.digest, self.repetition.steps
         session.keep(self.context.steps)
         session.save(self.recorder)
         self.link.wake()
@@ -233,7 +233,7 @@ class Orchestrator:
     def _end_if_delivered(self, reply: Reply) -> None:
         if self.desk.phase is not FINAL:
             return
-        if not set(written_reports(self.settings.paths.notes)) - self.reports_before:
+        if not set(self.ending.reports()) - set(self.session.reports_before):
             return
         self.steps_since_report += 1
         if not reply.tool_calls or self.steps_since_report > STEPS_AFTER_REPORT:

@@ -57,7 +57,8 @@ def factual(recorder: Recorder, run_id: str, why: str) -> str:
         _list(
             recorder,
             "SELECT event_type || ': ' || COALESCE(guard_reason, sanitized_output, '') FROM execution_logs "
-            "WHERE event_type IN ('GUARD','COMMAND','API_ERROR','MIRROR_DEGRADED') ORDER BY id DESC",
+            "WHERE event_type IN ('GUARD','COMMAND','API_ERROR','MIRROR_DEGRADED',"
+            "'MIRROR_HEALED') ORDER BY id DESC",
         ),
         "## The Worker's last thoughts, newest first",
         _list(

@@ -19,6 +19,7 @@ class Session:
     """What a restarted loop needs to go on as if nothing had happened. Seconds are active ones.
 
     cause: the stop_reason that a guard or a person has fixed already; '' while nothing did.
+    reports_before: reports that were there when the phase began. recent_calls: for the repetition guard.
     """
 
     run_id: str
@@ -36,6 +37,8 @@ class Session:
     commands_after: int = 0
     watermark: int = 0
     digest: str = ""
+    reports_before: list[str] = field(default_factory=list)
+    recent_calls: list[list[str]] = field(default_factory=list)
     window: list[dict] = field(default_factory=list)
 
     def save(self, recorder: Recorder) -> None:
@@ -70,4 +73,12 @@ def load(recorder: Recorder, run_id: str) -> Session | None:
         return None
     texts = {key for key, value in asdict(Session(run_id)).items() if isinstance(value, str)}
     known = {key: value for key, value in state.items() if key in Session.__dataclass_fields__}
-    return Session(**{key: value if key in texts else json.loads(value) for key, value in known.items()})
+    session = Session(**{key: value if key in texts else json.loads(value) for key, value in known.items()})
+    session.phase = _last_phase(recorder) or session.phase
+    return session
+
+
+def _last_phase(recorder: Recorder) -> str:
+    """The record knows of a phase that began after the last checkpoint."""
+    sql = "SELECT phase FROM execution_logs WHERE event_type = 'PHASE_STARTED' ORDER BY id DESC LIMIT 1"
+    return "".join(phase for (phase,) in recorder.query(sql))

@@ -1,31 +1,21 @@
 """GUEST: writes every row twice: run.db (WAL, FULL) first, then the mirror (WAL, NORMAL) under the same id.
 
-A mirror that fails is reported once as MIRROR_DEGRADED and left; it never stops the run. One thread writes.
+A mirror that fails never stops the run: MIRROR_DEGRADED once an outage, another try at each checkpoint, and
+MIRROR_HEALED when it holds every row again. One thread writes.
 """
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from harness.money import Usage
 from harness.telemetry import events
+from harness.telemetry.copies import in_one
+from harness.telemetry.mirror import FAILURES, Mirror, connect
 
-SCHEMA = Path(__file__).with_name("schema.sql")
-BUSY_MS = 5000
 HIDDEN = "[run token]"
-
-
-def connect(path: Path, synchronous: str) -> sqlite3.Connection:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    db.execute(f"PRAGMA busy_timeout={BUSY_MS}")  # first: the next two can already meet a lock
-    db.execute("PRAGMA journal_mode=WAL")
-    db.execute(f"PRAGMA synchronous={synchronous}")
-    db.executescript(SCHEMA.read_text(encoding="utf-8"))
-    return db
 
 
 class Recorder:
@@ -35,15 +25,15 @@ class Recorder:
         self.db = connect(primary, "FULL")
         self.secret = secret
         self.elapsed = elapsed
-        self.step = 0
-        self.phase = "EXPLORATION"
-        self.mirror_state = "ok"
-        self.mirror: sqlite3.Connection | None = None
-        try:
-            self.mirror = connect(mirror, "NORMAL")
-            self._heal()
-        except (sqlite3.Error, OSError) as error:
-            self._degrade(error)
+        self.step, self.phase = 0, "EXPLORATION"
+        self._least_elapsed = 0.0
+        self._sealing = False
+        self.mirror = Mirror(mirror, self.db)
+        self._open_copies()
+
+    @property
+    def mirror_state(self) -> str:
+        return self.mirror.state
 
     def event(
         self, word: str, usage: Usage | None = None, cost: float | None = None, **columns: object
@@ -51,9 +41,10 @@ class Recorder:
         """Append one row of execution_logs; durable when this returns. Returns its id."""
         if word not in events.WORDS:
             raise ValueError(f"not an event word: {word}")
+        self._sealing = self._sealing or word == events.RUN_SEALED  # the last event: none may follow
         row = {
             "step_number": self.step,
-            "elapsed_seconds": round(self.elapsed(), 3),
+            "elapsed_seconds": round(max(self._least_elapsed, self.elapsed()), 3),
             "phase": self.phase,
             "event_type": word,
             **columns,
@@ -79,10 +70,16 @@ class Recorder:
             self.insert("file_registry", {"file_path": file_path, "file_type": file_type, "version": version})
 
     def checkpoint(self, state: dict[str, str]) -> None:
-        """Write session_state in one transaction."""
+        """Write session_state in one transaction, and look after the mirror."""
         now = stamp()
         rows = [[key, self.mask(value), now] for key, value in state.items()]
         self._both("INSERT OR REPLACE INTO session_state (key, value, updated_at) VALUES (?, ?, ?)", rows)
+        self.tend_mirror()
+
+    def workspace_files(self, rows: list[tuple]) -> None:
+        """Rows of workspace_files, in the order of its columns; a known path is replaced."""
+        if rows:
+            self._both("INSERT OR REPLACE INTO workspace_files VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def prompt(self, name: str, content: str, sha256: str) -> None:
         sql = "INSERT OR REPLACE INTO prompts (name, content, sha256) VALUES (?, ?, ?)"
@@ -100,49 +97,74 @@ class Recorder:
             return value.replace(self.secret, HIDDEN)
         return value
 
-    def close_mirror(self) -> None:
-        if self.mirror is not None:
-            try:
-                self.mirror.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                self.mirror.close()
-            except sqlite3.Error as error:
-                self.mirror_state = f"degraded: {error}"
-            self.mirror = None
+    def tend_mirror(self) -> None:
+        """Is the mirror where it was? After a failure: open it anew and give it what it lacks."""
+        try:
+            if self.mirror.db is not None:
+                return self.mirror.look()
+            copied = self.mirror.open()
+        except FAILURES as error:
+            return self._degrade(error)
+        self._healed(f"the mirror holds every row again: {copied} rows were copied")
 
-    def _both(self, sql: str, rows: list[list]) -> None:
-        _in_one(self.db, sql, rows)
+    def close_mirror(self) -> None:
+        if self.mirror.db is not None:
+            try:
+                self.mirror.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except FAILURES as error:
+                self.mirror.leave(error)
+            self.mirror.close()
+
+    def _both(self, sql: str, rows: list) -> None:
+        in_one(self.db, sql, rows)
         self._mirror(sql, rows)
 
-    def _mirror(self, sql: str, rows: list[list]) -> None:
-        if self.mirror is None:
-            return
+    def _mirror(self, sql: str, rows: list) -> None:
         try:
-            _in_one(self.mirror, sql, rows)
-        except (sqlite3.Error, OSError) as error:
+            self.mirror.write(sql, rows)
+        except FAILURES as error:
             self._degrade(error)
 
     def _degrade(self, error: Exception) -> None:
-        self.mirror, self.mirror_state = None, f"degraded: {error}"
-        self.event(events.MIRROR_DEGRADED, sanitized_output=f"the mirror is no longer written: {error}")
+        """The first failure of an outage is an event; later ones are only the state."""
+        first = self.mirror.state == "ok"
+        self.mirror.leave(error)
+        if first and not self._sealing:
+            self.event(events.MIRROR_DEGRADED, sanitized_output=f"the mirror is no longer written: {error}")
 
-    def _heal(self) -> None:
-        """After a crash the mirror can lack the last rows of run.db: copy them over, ids kept."""
-        for table in ("execution_logs", "file_registry", "api_requests"):
-            (last,) = self.mirror.execute(f"SELECT COALESCE(MAX(id), 0) FROM {table}").fetchone()
-            rows = self.query(f"SELECT * FROM {table} WHERE id > ? ORDER BY id", last)
-            if rows:
-                _in_one(self.mirror, f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+    def _healed(self, what: str) -> None:
+        if not self._sealing:
+            self.event(events.MIRROR_HEALED, sanitized_output=what)
 
+    def _open_copies(self) -> None:
+        """After a crash each copy gets what only the other holds."""
+        restored, broken = 0, None
+        try:
+            restored = self.mirror.restore_primary()
+            copied = self.mirror.open()
+        except FAILURES as error:
+            broken = error
+        self._continue_from_last_row()
+        if restored:
+            self._healed(f"run.db had lost {restored} rows that the mirror held; they were copied back")
+        if broken is not None and self._in_outage():
+            self.mirror.leave(broken)  # it was reported before the restart
+        elif broken is not None:
+            self._degrade(broken)
+        elif self._in_outage():
+            self._healed(f"the mirror holds every row again: {copied} rows were copied")
 
-def _in_one(db: sqlite3.Connection, sql: str, rows: list) -> None:
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        db.executemany(sql, rows)
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
+    def _continue_from_last_row(self) -> None:
+        """What is recorded before the session is restored must not stand at step 0 and second 0."""
+        last = "SELECT step_number, phase, elapsed_seconds FROM execution_logs ORDER BY id DESC LIMIT 1"
+        if rows := self.query(last):
+            self.step, self.phase, self._least_elapsed = rows[0]
+
+    def _in_outage(self) -> bool:
+        """Whether the last word on the mirror is that it failed."""
+        words = (events.MIRROR_DEGRADED, events.MIRROR_HEALED)
+        last = "SELECT event_type FROM execution_logs WHERE event_type IN (?, ?) ORDER BY id DESC LIMIT 1"
+        return self.query(last, *words) == [(events.MIRROR_DEGRADED,)]
 
 
 def stamp() -> str:

@@ -58,3 +58,13 @@ CREATE TABLE IF NOT EXISTS prompts (
     content TEXT,
     sha256 TEXT
 );
+
+-- Ours. Every file that stood in notes/ or scripts/ at the end of a step (the first 20,000 of them).
+CREATE TABLE IF NOT EXISTS workspace_files (
+    path TEXT PRIMARY KEY,   -- relative to the workspace
+    size INTEGER,            -- bytes when it was first seen closed; NULL while a process was still writing it
+    sha256 TEXT,             -- of these bytes; NULL above 64 MB
+    first_step INTEGER,      -- at the end of which it was there
+    last_step INTEGER,       -- the last at the end of which it was known to be there
+    lost TEXT                -- NULL | gone | shortened | changed (more at its end is no loss)
+);

@@ -68,4 +68,4 @@ def test_a_file_path_is_registered_once(database):
 
 def test_what_we_add_has_tables_of_its_own(database):
     names = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert names - {"sqlite_sequence"} == {*REFERENCE, "api_requests", "prompts"}
+    assert names - {"sqlite_sequence"} == {*REFERENCE, "api_requests", "prompts", "workspace_files"}

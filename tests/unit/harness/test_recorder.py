@@ -7,6 +7,8 @@ import pytest
 from harness.telemetry import events
 from harness.telemetry.recorder import Recorder
 
+TABLES = ("execution_logs", "file_registry", "api_requests", "session_state", "prompts", "workspace_files")
+
 
 def open_recorder(tmp_path):
     return Recorder(tmp_path / "a" / "run.db", tmp_path / "b" / "run.db", "s3cret-token", lambda: 12.5)
@@ -23,24 +25,34 @@ def fill(recorder):
     recorder.checkpoint({"step": "5"})
     recorder.prompt("worker", "text", "00")
     recorder.insert("api_requests", {"purpose": "worker", "status": "ok"})
+    recorder.workspace_files([("notes/a.md", 3, "00", 1, None, None)])
+
+
+def assert_equal_copies(one, other):
+    for table in TABLES:
+        assert all_rows(one / "run.db", table) == all_rows(other / "run.db", table)
 
 
 def test_both_copies_hold_the_same_rows_under_the_same_ids(tmp_path):
     fill(open_recorder(tmp_path))
-    for table in ("execution_logs", "file_registry", "session_state", "prompts", "api_requests"):
+    for table in TABLES:
         rows = all_rows(tmp_path / "a" / "run.db", table)
         assert rows == all_rows(tmp_path / "b" / "run.db", table) != []
 
 
-def test_a_mirror_that_fails_is_reported_once_and_the_record_goes_on(tmp_path):
+def test_a_mirror_that_fails_is_reported_once_and_healed_at_the_next_checkpoint(tmp_path):
     recorder = open_recorder(tmp_path)
     recorder.event(events.RUN_STARTED)
-    recorder.mirror.execute("DROP TABLE execution_logs")
+    recorder.mirror.db.execute("DROP TABLE execution_logs")
+    for _ in range(3):
+        recorder.event(events.TOOL_RESULT)
+    assert recorder.mirror_state == "degraded: no such table: execution_logs"
     fill(recorder)
     words = [row[0] for row in recorder.query("SELECT event_type FROM execution_logs")]
-    assert words.count("MIRROR_DEGRADED") == 1
-    assert words.count("TOOL_RESULT") == 5
-    assert recorder.mirror_state.startswith("degraded: ")
+    assert (words.count("MIRROR_DEGRADED"), words.count("MIRROR_HEALED")) == (1, 1)
+    assert words.count("TOOL_RESULT") == 8
+    assert recorder.mirror_state == "ok"
+    assert_equal_copies(tmp_path / "a", tmp_path / "b")
 
 
 def test_a_mirror_that_cannot_be_opened_is_reported_too(tmp_path):
@@ -53,7 +65,7 @@ def test_a_mirror_that_cannot_be_opened_is_reported_too(tmp_path):
 def test_a_mirror_left_behind_by_a_crash_gets_the_missing_rows(tmp_path):
     first = open_recorder(tmp_path)
     fill(first)
-    first.mirror.execute("DELETE FROM execution_logs WHERE id > 3")
+    first.mirror.db.execute("DELETE FROM execution_logs WHERE id > 3")
     open_recorder(tmp_path).event(events.RESUMED)
     rows = all_rows(tmp_path / "b" / "run.db")
     assert rows == all_rows(tmp_path / "a" / "run.db")
@@ -80,4 +92,4 @@ def test_the_primary_is_written_through_to_the_disk(tmp_path):
     recorder = open_recorder(tmp_path)
     assert recorder.query("PRAGMA synchronous") == [(2,)]
     assert recorder.query("PRAGMA journal_mode") == [("wal",)]
-    assert recorder.mirror.execute("PRAGMA synchronous").fetchone() == (1,)
+    assert recorder.mirror.db.execute("PRAGMA synchronous").fetchone() == (1,)

@@ -1,0 +1,58 @@
+"""GUEST: compares the two copies of the record and copies what one lacks. Reads and writes, never deletes."""
+
+from __future__ import annotations
+
+import sqlite3
+
+BY_ID = ("execution_logs", "file_registry", "api_requests")
+BY_KEY = ("session_state", "prompts", "workspace_files")
+
+
+def last_id(db: sqlite3.Connection) -> int:
+    return db.execute("SELECT COALESCE(MAX(id), 0) FROM execution_logs").fetchone()[0]
+
+
+def agree(one: sqlite3.Connection, other: sqlite3.Connection) -> bool:
+    """Whether both can be copies of one record: the last event that both hold is the same row."""
+    common = min(last_id(one), last_id(other))
+    sql = "SELECT * FROM execution_logs WHERE id <= ? ORDER BY id DESC LIMIT 1"
+    rows = [db.execute(sql, (common,)).fetchone() for db in (one, other)]
+    return common == 0 or None in rows or rows[0][0] != rows[1][0] or rows[0] == rows[1]
+
+
+def copy_missing(source: sqlite3.Connection, target: sqlite3.Connection) -> int:
+    """Give target every row of source that it lacks or holds otherwise, ids kept. Returns how many."""
+    copied = 0
+    for table in (*BY_ID, *BY_KEY):
+        rows = _missing_ids(source, target, table) if table in BY_ID else _other_rows(source, target, table)
+        if rows:
+            marks = ", ".join("?" * len(rows[0]))
+            in_one(target, f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
+        copied += len(rows)
+    return copied
+
+
+def _missing_ids(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> list[tuple]:
+    last, held = target.execute(f"SELECT COALESCE(MAX(id), 0), COUNT(*) FROM {table}").fetchone()
+    (known,) = source.execute(f"SELECT COUNT(*) FROM {table} WHERE id <= ?", (last,)).fetchone()
+    if held == known:  # nothing is missing but the end
+        return source.execute(f"SELECT * FROM {table} WHERE id > ? ORDER BY id", (last,)).fetchall()
+    ids = {row_id for (row_id,) in target.execute(f"SELECT id FROM {table}")}
+    return [row for row in source.execute(f"SELECT * FROM {table} ORDER BY id") if row[0] not in ids]
+
+
+def _other_rows(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> list[tuple]:
+    held = set(target.execute(f"SELECT * FROM {table}"))
+    return [row for row in source.execute(f"SELECT * FROM {table}") if row not in held]
+
+
+def in_one(db: sqlite3.Connection, sql: str, rows: list) -> None:
+    """All rows in one transaction, or none of them."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        db.executemany(sql, rows)
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
