@@ -20,7 +20,8 @@ def test_a_named_question_and_free_sql_are_both_answered(run_dir, counts):
 
 def test_every_table_of_the_record_is_there_with_its_types(run_dir):
     tables = {row[0] for row in load.query(run_dir, "SHOW TABLES").rows}
-    assert tables == {"execution_logs", "file_registry", "session_state", "api_requests", "prompts"}
+    added = {"api_requests", "prompts", "workspace_files"}
+    assert tables == {"execution_logs", "file_registry", "session_state"} | added
     types = dict(row[:2] for row in load.query(run_dir, "DESCRIBE execution_logs").rows)
     assert (types["id"], types["cost_usd"], types["timestamp"]) == ("BIGINT", "DOUBLE", "VARCHAR")
 
