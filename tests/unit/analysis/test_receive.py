@@ -110,8 +110,8 @@ def test_what_an_interrupted_collect_left_is_removed_first(target, record):
 
 
 def test_a_broken_archive_is_kept_as_incomplete_and_a_whole_one_takes_its_place(target, record):
-    cut = archive(member("run.db", record), member("workspace/a", b"first"), member("outputs/b", bytes(9000)))
-    receive(target, Pipe(cut[:-12000], most=65536))
+    cut = archive(member("run.db", record), member("workspace/a", b"first"), member("outputs/b", bytes(30000)))
+    receive(target, Pipe(cut[:-20000], most=65536))
     assert manifest(target)["extraction"]["complete"] is False
     assert "broke off" in manifest(target)["extraction"]["stopped"]
     assert [info.complete for info in runs.list_runs(target.parent)] == [False]
@@ -163,7 +163,7 @@ import tars
 from pathlib import Path
 from labkit import runs
 from labkit.errors import LabError
-stream = io.BytesIO(tars.archive(tars.member("run.db", bytes(9000))))
+stream = io.BytesIO(tars.archive(tars.member("run.db", bytes(30000))))
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 try:
     runs.receive(stream, Path({str(target)!r}), {{"console.log": bytes(12_000)}}, {{}})
