@@ -46,7 +46,7 @@ def twice(lab, built):
     for _ in range(2):
         receipt = lab.resume()
         seen.append((receipt, lab.ssh(look, code=None).splitlines()))
-        lab.ssh("; ".join(f"echo x > {folder}/left-behind && sync -f {folder}" for folder in LEFT_BEHIND))
+        lab.ssh(" && ".join(f"echo x > {folder}/left-behind && sync -f {folder}" for folder in LEFT_BEHIND))
     yield seen
     snapshot.switch_off(lab.place)
 
