@@ -115,6 +115,9 @@ def run(
     task: Annotated[
         Path | None, typer.Option(help="A file with the Worker's task; default: its own choice.")
     ] = None,
+    prompt: Annotated[
+        Path | None, typer.Option(help="A file in place of the Worker's prompt; default: the shipped one.")
+    ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Go on with the guest as it is, without a revert.")
     ] = False,
@@ -127,7 +130,7 @@ def run(
     from labkit.progress import Progress
 
     lab = config.load(inventory)
-    wanted = plan.make(lab, minutes, budget, model, inspector_model, task)
+    wanted = plan.make(lab, minutes, budget, model, inspector_model, task, prompt)
     lab = _lab(inventory, "starting a session")
     with _alone(lab, "run"):
         session.refuse_uncollected(lab, discard)
@@ -204,17 +207,20 @@ def status(inventory: Inventory = None, json: Json = False) -> None:
 def collect(
     inventory: Inventory = None,
     stop: Annotated[bool, typer.Option("--stop", help="Stop a session that still runs.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Switch the guest off and read its disks, though it may answer.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Bring the run that is in the guest to runs/<run_id>."""
-    from labkit import session
+    """Bring the run that is in the guest to runs/<run_id>; from a dead guest, off its disks."""
+    from labkit import collecting, session
     from labkit.progress import Progress
 
     lab = _lab(inventory, "collecting the run")
     folder = session.current(lab)
     progress = Progress()
     with _alone(lab, "collect"), progress.step(f"collecting run {folder.name}"):
-        target = session.collect(lab, folder, stop, progress.detail)
+        target = collecting.collect(lab, folder, stop, offline, progress.detail, progress.say)
     out({"run": folder.name, "folder": str(target)}, json, f"run {folder.name} is in {target}")
 
 
