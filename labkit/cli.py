@@ -286,7 +286,7 @@ def list_runs(json: Json = False) -> None:
             escape(info.run_id),
             minutes,
             str(info.steps or ""),
-            info.stop_reason,
+            info.stop_reason if info.sealed else f"{info.stop_reason}, not sealed",
             cost,
             "yes" if info.complete else "no",
         )

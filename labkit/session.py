@@ -1,13 +1,13 @@
-"""HOST: the run that is in the guest: its start, its folder on the host, bringing it home."""
+"""HOST: the run that is in the guest: its start, its folder on the host."""
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from labkit import playbooks, presence, runs, snapshot, state
+from labkit import playbooks, snapshot, state
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
 from labkit.gateway import keys, process
@@ -119,24 +119,6 @@ def watchable(lab: Lab) -> Path:
             "`lab collect --stop` brings what the guest holds",
         )
     return folder
-
-
-def collect(lab: Lab, folder: Path, stop: bool, on_task: Callable[[str], None]) -> Path:
-    """Bring the run of gateway folder `folder` to the caller's runs/; returns its folder there.
-
-    stop: end a session that still runs; without it that is refused.
-    """
-    presence.demand_running(lab, f"run {folder.name} can't be collected from it")
-    target = runs.default_root().resolve() / folder.name
-    playbooks.run(
-        "collect",
-        lab,
-        on_task,
-        lab_collect_stop=stop,
-        lab_gateway_folder=str(folder),
-        lab_run_target=str(target),
-    )
-    return target
 
 
 def _bring_up(where: snapshot.Place, keep: bool, progress: Progress) -> None:
