@@ -122,11 +122,14 @@ def run(
         bool, typer.Option("--keep", help="Go on with the guest as it is, without a revert.")
     ] = False,
     discard: Discard = False,
+    no_preflight: Annotated[
+        bool, typer.Option("--no-preflight", help="Start without a paid call and a look at the disk before.")
+    ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Return once the session has started.")] = False,
     json: Json = False,
 ) -> None:
     """Start an unattended session and watch it (q leaves, Ctrl-C asks it to finish)."""
-    from labkit import plan, provision, session
+    from labkit import lookahead, plan, provision, session
     from labkit.progress import Progress
 
     lab = config.load(inventory)
@@ -135,7 +138,9 @@ def run(
     with _alone(lab, "run"):
         session.refuse_uncollected(lab, discard)
         provision.refuse_stale(lab)
-        folder = session.begin(lab, wanted, keep, Progress())
+        progress = Progress()
+        asked = lookahead.look_ahead(lab, wanted, progress, check=not no_preflight)
+        folder = session.begin(lab, wanted, keep, progress, {"typed": sys.argv[1:], **asked})
     if detach:
         out({"run": wanted.run_id}, json, f"run {wanted.run_id} has started; `lab watch` shows it")
         return

@@ -73,6 +73,7 @@ def _manifest(
     found = snapshot.manifest(place) or {}
     return {
         "settings": _read_json(gateway / "run.json"),
+        "options": _read_json(gateway / "options.json"),
         "collected": prepared.get("collected", "live"),
         "reason": prepared.get("reason"),
         "sealed_in_guest": prepared.get("sealed"),

@@ -16,6 +16,7 @@ from harness import prompting
 from harness.settings import Settings, SettingsError, from_dict
 from labkit.config import Lab
 from labkit.errors import USAGE, LabError
+from labkit.gateway.completion import Hook
 from labkit.gateway.config import GatewayConfig, token_hash
 
 MAX_MINUTES = 48 * 60
@@ -63,7 +64,7 @@ def make(
     inspector = inspector_model or run["run_inspector_model"] or model
     if (inspector == REHEARSAL) != (model == REHEARSAL):
         raise LabError("the rehearsal plays both agents", "leave out --inspector-model", USAGE)
-    task = run["run_task"].strip() if task_file is None else _text("--task", task_file).strip()
+    task = run["run_task"].strip() if task_file is None else _text("task", task_file).strip()
     prompt = "" if prompt_file is None else _prompt(prompt_file, task)
     wanted = Plan(_new_run_id(), minutes, budget, provider, model, inspector, task, prompt)
     _demand_sound(lab, wanted)
@@ -134,6 +135,11 @@ def gateway_config(lab: Lab, wanted: Plan, token: str) -> GatewayConfig:
     )
 
 
+def hook(lab: Lab) -> Hook:
+    """What the gateway does once when the run is over."""
+    return Hook(tuple(lab.run["run_on_complete_command"]), lab.run["run_on_complete_webhook"])
+
+
 def caller_home() -> Path:
     """The home of the person who typed the command, also under sudo."""
     try:
@@ -152,23 +158,23 @@ def _within(name: str, value: float, low: float, high: float) -> float:
     return float(value)
 
 
-def _text(option: str, file: Path) -> str:
-    """The text of a file that an option names, as it is."""
+def _text(what: str, file: Path) -> str:
+    """The text of the file of --task or --prompt, as it is."""
     try:
         # newline="": the prompt is recorded byte for byte, so no line break may be changed on the way.
         with file.open(encoding="utf-8", newline="") as opened:
             text = opened.read()
     except (OSError, UnicodeDecodeError) as error:
-        reason = f"can't read the file {file} of {option}: {error}"
+        reason = f"can't read the {what} file {file}: {error}"
         raise LabError(reason, "nothing was changed", USAGE) from error
     if not text.strip():
-        raise LabError(f"the file {file} of {option} is empty", f"leave {option} out, or fill it", USAGE)
+        raise LabError(f"the {what} file {file} is empty", f"leave --{what} out, or fill it", USAGE)
     return text
 
 
 def _prompt(file: Path, task: str) -> str:
     """A Worker's prompt with no blank that nobody fills; a task that it has no place for is refused."""
-    prompt, known = _text("--prompt", file), set(prompting.BLANK.findall(prompting.text("worker")))
+    prompt, known = _text("prompt", file), set(prompting.BLANK.findall(prompting.text("worker")))
     used = set(prompting.BLANK.findall(prompt))
     for name in sorted(used - known):
         near = difflib.get_close_matches(name, known, n=1) or sorted(known)
