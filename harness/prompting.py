@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 from harness.machine import describe
 from harness.settings import Settings
 
 FOLDER = Path(__file__).with_name("prompts")
+BLANK = re.compile(r"\{\{(\w+)\}\}")
 FREE_CHOICE = "Nobody has set you a task. What you work on is your own decision."
 
 
@@ -17,16 +19,15 @@ def text(name: str) -> str:
 
 
 def fill(template: str, **blanks: str) -> str:
-    for name, value in blanks.items():
-        template = template.replace("{{" + name + "}}", value)
-    return template
+    """`template` with its blanks filled in one pass: what is put in may itself look like a blank."""
+    return BLANK.sub(lambda match: blanks.get(match[1], match[0]), template)
 
 
 def build(settings: Settings) -> dict[str, str]:
     """The system prompts of this run: worker, inspector, digest. Machine facts are read once, here."""
     task = f"Your operator has set this task:\n\n{settings.task}" if settings.task else FREE_CHOICE
     worker = fill(
-        text("worker"),
+        settings.prompt or text("worker"),
         machine=describe(settings.paths.workspace),
         workspace=str(settings.paths.workspace),
         network=text("network_open"),

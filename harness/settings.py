@@ -27,6 +27,7 @@ class Settings:
     max_completion_tokens: int
     request_timeout_seconds: float
     task: str | None
+    prompt: str | None
     sandbox: str
     tool_user: str | None
     backup_command: list[str]

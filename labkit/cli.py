@@ -115,24 +115,32 @@ def run(
     task: Annotated[
         Path | None, typer.Option(help="A file with the Worker's task; default: its own choice.")
     ] = None,
+    prompt: Annotated[
+        Path | None, typer.Option(help="A file in place of the Worker's prompt; default: the shipped one.")
+    ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Go on with the guest as it is, without a revert.")
     ] = False,
     discard: Discard = False,
+    no_preflight: Annotated[
+        bool, typer.Option("--no-preflight", help="Start without a paid call and a look at the disk before.")
+    ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Return once the session has started.")] = False,
     json: Json = False,
 ) -> None:
     """Start an unattended session and watch it (q leaves, Ctrl-C asks it to finish)."""
-    from labkit import plan, provision, session
+    from labkit import lookahead, plan, provision, session
     from labkit.progress import Progress
 
     lab = config.load(inventory)
-    wanted = plan.make(lab, minutes, budget, model, inspector_model, task)
+    wanted = plan.make(lab, minutes, budget, model, inspector_model, task, prompt)
     lab = _lab(inventory, "starting a session")
     with _alone(lab, "run"):
         session.refuse_uncollected(lab, discard)
         provision.refuse_stale(lab)
-        folder = session.begin(lab, wanted, keep, Progress())
+        progress = Progress()
+        asked = lookahead.look_ahead(lab, wanted, progress, check=not no_preflight)
+        folder = session.begin(lab, wanted, keep, progress, {"typed": sys.argv[1:], **asked})
     if detach:
         out({"run": wanted.run_id}, json, f"run {wanted.run_id} has started; `lab watch` shows it")
         return
@@ -204,17 +212,20 @@ def status(inventory: Inventory = None, json: Json = False) -> None:
 def collect(
     inventory: Inventory = None,
     stop: Annotated[bool, typer.Option("--stop", help="Stop a session that still runs.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Switch the guest off and read its disks, though it may answer.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Bring the run that is in the guest to runs/<run_id>."""
-    from labkit import session
+    """Bring the run that is in the guest to runs/<run_id>; from a dead guest, off its disks."""
+    from labkit import collecting, session
     from labkit.progress import Progress
 
     lab = _lab(inventory, "collecting the run")
     folder = session.current(lab)
     progress = Progress()
     with _alone(lab, "collect"), progress.step(f"collecting run {folder.name}"):
-        target = session.collect(lab, folder, stop, progress.detail)
+        target = collecting.collect(lab, folder, stop, offline, progress.detail, progress.say)
     out({"run": folder.name, "folder": str(target)}, json, f"run {folder.name} is in {target}")
 
 
@@ -280,7 +291,7 @@ def list_runs(json: Json = False) -> None:
             escape(info.run_id),
             minutes,
             str(info.steps or ""),
-            info.stop_reason,
+            info.stop_reason if info.sealed else f"{info.stop_reason}, not sealed",
             cost,
             "yes" if info.complete else "no",
         )

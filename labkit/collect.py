@@ -8,7 +8,7 @@ import re
 import subprocess
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from labkit import intake, snapshot, state
 from labkit.config import REPO
@@ -16,6 +16,7 @@ from labkit.errors import LabError
 from labkit.gateway import process
 from labkit.guest import Hypervisor
 from labkit.ssh import Shell
+from labkit.untar import Limits
 
 STREAM = "/usr/local/sbin/lab-collect stream"
 
@@ -26,24 +27,44 @@ def bring(place: snapshot.Place, gateway: Path, target: Path, prepared: dict[str
     prepared: what the guest said when it got the run ready (see roles/collect/files/lab-collect).
     Raises LabError when the guest breaks off; what came is kept as an incomplete run.
     """
+    with Shell(place.address, place.keys_dir) as shell:
+        return store(place, gateway, target, shell.stream(STREAM), prepared)
+
+
+def store(
+    place: snapshot.Place,
+    gateway: Path,
+    target: Path,
+    stream: BinaryIO,
+    prepared: dict[str, Any],
+    limits: Limits | None = None,
+    beside: dict[str, Path] | None = None,
+) -> Path:
+    """Make `target` from the guest's tar stream and what the host knows; as `bring` otherwise.
+
+    beside: more files of the host's for the run's folder, by their name there.
+    """
     process.stop(gateway)
-    with Hypervisor() as hypervisor:
-        versions = hypervisor.versions()
-    extra: dict[str, Path | bytes] = {"gateway": gateway}
+    extra: dict[str, Path | bytes] = {"gateway": gateway, **(beside or {})}
     console = place.dir / "console.log"
     if console.is_file():
         extra["console.log"] = console
-    with Shell(place.address, place.keys_dir) as shell:
-        folder = intake.receive(
-            shell.stream(STREAM), target, extra, _manifest(place, gateway, prepared, versions)
-        )
+    folder = intake.receive(stream, target, extra, _manifest(place, gateway, prepared, _versions()), limits)
     if not intake.is_complete(folder):
         raise LabError(
             f"run {target.name} came incomplete: {folder / 'manifest.json'} says what is missing",
-            "what came is kept; `lab collect` tries again",
+            "what came is kept; `lab collect` tries again, `lab collect --offline` reads the guest's disks",
         )
     state.update(place.dir, collected=True)
     return folder
+
+
+def _versions() -> dict[str, str]:
+    try:
+        with Hypervisor() as hypervisor:
+            return hypervisor.versions()
+    except LabError:  # what the host knows besides must not keep the guest's record away
+        return {}
 
 
 def _manifest(
@@ -52,6 +73,9 @@ def _manifest(
     found = snapshot.manifest(place) or {}
     return {
         "settings": _read_json(gateway / "run.json"),
+        "options": _read_json(gateway / "options.json"),
+        "collected": prepared.get("collected", "live"),
+        "reason": prepared.get("reason"),
         "sealed_in_guest": prepared.get("sealed"),
         "guest": prepared,
         "host": versions,

@@ -88,9 +88,14 @@ def load(inventory: Path | None = None) -> Lab:
                 USAGE,
             )
     lab = Lab(folder, _variables(folder, GUEST_FILE), _variables(folder, RUN_FILE))
-    if problem := limits.problem_of(lab.guest) or limits.problem_of_providers(lab.run["run_providers"]):
+    if problem := _problem(lab):
         raise LabError(f"{problem} (inventory {folder})", "mend it there; nothing was changed", USAGE)
     return lab
+
+
+def _problem(lab: Lab) -> str:
+    of_providers = limits.problem_of_providers(lab.run["run_providers"])
+    return limits.problem_of(lab.guest) or of_providers or limits.problem_of_hook(lab.run)
 
 
 def _variables(folder: Path, file: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from labkit import doctor, plan, presence, provision, reverting, session
+from labkit import collecting, doctor, plan, presence, provision, reverting, session
 from labkit.analysis import terminal
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
@@ -54,7 +54,7 @@ def run(lab: Lab) -> None:
             "`lab watch` shows it; `lab collect` when it is over",
         )
     with progress.step(f"4/7 collecting run {folder.name}"):
-        target = session.collect(lab, folder, stop=False, on_task=progress.detail)
+        target = collecting.collect(lab, folder, on_task=progress.detail, say=progress.say)
     progress.say("5/7 the seven questions")
     terminal.show_answers(target, console)
     with progress.step("6/7 reverting the guest"):

@@ -21,6 +21,8 @@ SIZES = {
     "lab_disk_gb": (6, 64 << 10),
     "lab_data_disk_gb": (2, 64 << 10),
     "lab_mirror_gb": (1, 64 << 10),
+    "lab_backups_keep": (1, 10_000),
+    "lab_backups_keep_days": (0, 365),
 }
 
 
@@ -36,6 +38,16 @@ def problem_of_providers(providers: dict[str, Any]) -> str:
         texts = provider if isinstance(provider, dict) else {}
         if not all(isinstance(texts.get(key), str) for key in ("base_url", "key_env")):
             return f"provider {name} in run_providers wants base_url and key_env, both texts"
+    return ""
+
+
+def problem_of_hook(run: dict[str, Any]) -> str:
+    """What is wrong with the two run_on_complete variables, as a sentence; empty when nothing is."""
+    if not all(isinstance(word, str) and word for word in run["run_on_complete_command"]):
+        return "run_on_complete_command wants a list of texts: a program and its arguments"
+    webhook = run["run_on_complete_webhook"]
+    if webhook and not webhook.startswith(("http://", "https://")):
+        return "run_on_complete_webhook is not an http(s) address"
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import math
 import os
 import pwd
@@ -11,9 +12,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from harness import prompting
 from harness.settings import Settings, SettingsError, from_dict
 from labkit.config import Lab
 from labkit.errors import USAGE, LabError
+from labkit.gateway.completion import Hook
 from labkit.gateway.config import GatewayConfig, token_hash
 
 MAX_MINUTES = 48 * 60
@@ -32,6 +35,7 @@ class Plan:
     model: str
     inspector_model: str
     task: str
+    prompt: str = ""  # a Worker's prompt in place of the shipped template; empty: the shipped one
 
 
 def make(
@@ -41,6 +45,7 @@ def make(
     model: str | None = None,
     inspector_model: str | None = None,
     task_file: Path | None = None,
+    prompt_file: Path | None = None,
 ) -> Plan:
     """Check what was asked for; LabError (usage) names what is wrong. Nothing is changed."""
     run = lab.run
@@ -59,8 +64,9 @@ def make(
     inspector = inspector_model or run["run_inspector_model"] or model
     if (inspector == REHEARSAL) != (model == REHEARSAL):
         raise LabError("the rehearsal plays both agents", "leave out --inspector-model", USAGE)
-    task = _task(run["run_task"], task_file)
-    wanted = Plan(_new_run_id(), minutes, budget, provider, model, inspector, task)
+    task = run["run_task"].strip() if task_file is None else _text("task", task_file).strip()
+    prompt = "" if prompt_file is None else _prompt(prompt_file, task)
+    wanted = Plan(_new_run_id(), minutes, budget, provider, model, inspector, task, prompt)
     _demand_sound(lab, wanted)
     return wanted
 
@@ -92,6 +98,7 @@ def harness_settings(lab: Lab, wanted: Plan) -> dict[str, Any]:
         "model": wanted.model,
         "inspector_model": wanted.inspector_model,
         "task": wanted.task or None,
+        "prompt": wanted.prompt or None,
         "sandbox": lab.guest["lab_sandbox"],
         "tool_user": lab.guest["lab_worker_user"],
         "backup_command": ["/usr/local/sbin/lab-backup"],
@@ -128,6 +135,11 @@ def gateway_config(lab: Lab, wanted: Plan, token: str) -> GatewayConfig:
     )
 
 
+def hook(lab: Lab) -> Hook:
+    """What the gateway does once when the run is over."""
+    return Hook(tuple(lab.run["run_on_complete_command"]), lab.run["run_on_complete_webhook"])
+
+
 def caller_home() -> Path:
     """The home of the person who typed the command, also under sudo."""
     try:
@@ -146,13 +158,32 @@ def _within(name: str, value: float, low: float, high: float) -> float:
     return float(value)
 
 
-def _task(text: str, file: Path | None) -> str:
-    if file is None:
-        return text.strip()
+def _text(what: str, file: Path) -> str:
+    """The text of the file of --task or --prompt, as it is."""
     try:
-        task = file.read_text().strip()
+        # newline="": the prompt is recorded byte for byte, so no line break may be changed on the way.
+        with file.open(encoding="utf-8", newline="") as opened:
+            text = opened.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise LabError(f"can't read the task file {file}: {error}", "nothing was changed", USAGE) from error
-    if not task:
-        raise LabError(f"the task file {file} is empty", "leave --task out to let the Worker choose", USAGE)
-    return task
+        reason = f"can't read the {what} file {file}: {error}"
+        raise LabError(reason, "nothing was changed", USAGE) from error
+    if not text.strip():
+        raise LabError(f"the {what} file {file} is empty", f"leave --{what} out, or fill it", USAGE)
+    return text
+
+
+def _prompt(file: Path, task: str) -> str:
+    """A Worker's prompt with no blank that nobody fills; a task that it has no place for is refused."""
+    prompt, known = _text("prompt", file), set(prompting.BLANK.findall(prompting.text("worker")))
+    used = set(prompting.BLANK.findall(prompt))
+    for name in sorted(used - known):
+        near = difflib.get_close_matches(name, known, n=1) or sorted(known)
+        raise LabError(
+            f"{file} has the blank {{{{{name}}}}}, which nobody fills",
+            f"there is: {', '.join('{{' + one + '}}' for one in near)}",
+            USAGE,
+        )
+    if task and "task" not in used:
+        reason = f"{file} has no {{{{task}}}}, so the Worker would never read the task"
+        raise LabError(reason, "put it in, or leave the task out", USAGE)
+    return prompt

@@ -22,7 +22,10 @@ _PLAIN = re.compile(r"[\w ,.:;()'-]{1,80}", re.ASCII)
 
 @dataclass(frozen=True)
 class RunInfo:
-    """One line of `lab runs`. minutes and cost_usd (dollars) are None where the run does not say."""
+    """One line of `lab runs`. minutes and cost_usd (dollars) are None where the run does not say.
+
+    sealed: the harness ended the run itself; otherwise the host wrote the summary, or there is none.
+    """
 
     run_id: str
     path: Path
@@ -31,6 +34,7 @@ class RunInfo:
     stop_reason: str
     cost_usd: float | None
     complete: bool
+    sealed: bool = False
 
 
 def default_root() -> Path:
@@ -100,6 +104,7 @@ def _info(path: Path) -> RunInfo:
         stop_reason=reason if isinstance(reason, str) and _PLAIN.fullmatch(reason) else "no summary",
         cost_usd=cost,
         complete=is_complete(path),
+        sealed=summary.get("status") == "sealed",
     )
 
 

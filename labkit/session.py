@@ -1,21 +1,22 @@
-"""HOST: the run that is in the guest: its start, its folder on the host, bringing it home."""
+"""HOST: the run that is in the guest: its start, its folder on the host."""
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from labkit import playbooks, presence, runs, snapshot, state
+from labkit import playbooks, snapshot, state
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
-from labkit.gateway import keys, process
+from labkit.gateway import awake, keys, process
 from labkit.gateway.files import read_lines
 from labkit.gateway.ledger import EVENTS
 from labkit.guest import Hypervisor
 from labkit.harness_archive import build
-from labkit.plan import Plan, data_use, gateway_config, harness_settings
+from labkit.plan import Plan, data_use, gateway_config, harness_settings, hook
 from labkit.progress import Progress
 from labkit.ssh import Shell
 
@@ -37,10 +38,13 @@ def refuse_uncollected(lab: Lab, discard: bool) -> None:
         )
 
 
-def begin(lab: Lab, wanted: Plan, keep: bool, progress: Progress) -> Path:
+def begin(
+    lab: Lab, wanted: Plan, keep: bool, progress: Progress, asked: dict[str, Any] | None = None
+) -> Path:
     """Revert (unless `keep`), start the gateway, install and start the harness. Returns the gateway's folder.
 
-    Raises LabError before anything changes where a key is missing or there is no verified snapshot.
+    asked: what else of the start belongs to the run's record (options.json). Raises LabError before anything
+    changes where a key is missing or there is no verified snapshot.
     """
     where = place(lab)
     snapshot.require_verified(where)
@@ -58,10 +62,12 @@ def begin(lab: Lab, wanted: Plan, keep: bool, progress: Progress) -> Path:
     run_dir.mkdir(parents=True, mode=0o700)
     settings = harness_settings(lab, wanted)
     state.write_json(run_dir / "run.json", settings)
+    state.write_json(run_dir / "options.json", asked or {})
     state.update(lab.dir, run=wanted.run_id, collected=False, dirty=True)
     with _forgotten_unless_begun(lab, run_dir, keep):
         with progress.step("starting the gateway"):
-            process.start(run_dir, gateway)
+            pid = process.start(run_dir, gateway, hook(lab))
+            progress.say(awake.keep(pid, wanted.run_id))
         with progress.step("installing the harness and starting the session"):
             playbooks.run(
                 "run",
@@ -119,24 +125,6 @@ def watchable(lab: Lab) -> Path:
             "`lab collect --stop` brings what the guest holds",
         )
     return folder
-
-
-def collect(lab: Lab, folder: Path, stop: bool, on_task: Callable[[str], None]) -> Path:
-    """Bring the run of gateway folder `folder` to the caller's runs/; returns its folder there.
-
-    stop: end a session that still runs; without it that is refused.
-    """
-    presence.demand_running(lab, f"run {folder.name} can't be collected from it")
-    target = runs.default_root().resolve() / folder.name
-    playbooks.run(
-        "collect",
-        lab,
-        on_task,
-        lab_collect_stop=stop,
-        lab_gateway_folder=str(folder),
-        lab_run_target=str(target),
-    )
-    return target
 
 
 def _bring_up(where: snapshot.Place, keep: bool, progress: Progress) -> None:

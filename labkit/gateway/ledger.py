@@ -44,6 +44,7 @@ class Ledger:
         self.watermark = 0  # every id up to this one is held
         self._above: set[int] = set()  # ids held beyond a gap
         self.sealed_at: float | None = None  # clock of this process (monotonic), for the linger
+        self.summary: dict | None = None  # of the run, once it is sealed
         for row in read_lines(self._lines.path):
             if type(row.get("id")) is int:
                 self._note(row)
@@ -83,6 +84,7 @@ class Ledger:
             self._above.discard(self.watermark)
         if row.get("event_type") == "RUN_SEALED" and self.sealed_at is None:
             self.sealed_at = time.monotonic()
+            self.summary = run_summary([row])
 
 
 def _check_row(row: object) -> None:

@@ -14,7 +14,8 @@ import httpx2
 
 import labkit
 from labkit.errors import LabError
-from labkit.gateway import keys, pidfile, server
+from labkit.gateway import completion, keys, pidfile, server
+from labkit.gateway.completion import Hook
 from labkit.gateway.config import GatewayConfig
 
 LOG_NAME = "gateway.log"
@@ -22,15 +23,18 @@ START_SECONDS = 60.0  # Python and its packages load slowly on a machine that is
 STOP_SECONDS = 15.0
 
 
-def start(run_dir: Path, config: GatewayConfig) -> int:
-    """Start the gateway of RUN_DIR; its pid once it answers. LabError with one sentence when not."""
+def start(run_dir: Path, config: GatewayConfig, hook: Hook | None = None) -> int:
+    """Start the gateway of RUN_DIR; its pid once it answers. LabError with one sentence when not.
+
+    hook: what it does once when the run is over.
+    """
     run_dir = Path(run_dir)
     if (pid := pidfile.read(run_dir)) is not None:
         message = f"the gateway of run {config.run_id} already runs (process {pid})"
         raise LabError(message, "`lab watch` shows the run")
     _preflight(run_dir, config)
     config.save(run_dir)
-    child = _spawn(run_dir)
+    child = _spawn(run_dir, hook or Hook())
     try:
         _wait_until_it_answers(run_dir, config, child)
     except BaseException:
@@ -81,8 +85,8 @@ def _preflight(run_dir: Path, config: GatewayConfig) -> None:
     server.listen(config.bind, config.port).close()
 
 
-def _spawn(run_dir: Path) -> subprocess.Popen:
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+def _spawn(run_dir: Path, hook: Hook) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", completion.VARIABLE: "", **hook.environment()}
     source = str(Path(labkit.__file__).parent.parent)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (source, environment.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "labkit.gateway", str(run_dir.resolve())]

@@ -17,7 +17,7 @@ from pathlib import Path
 import uvicorn
 
 from labkit.errors import LabError
-from labkit.gateway import app, keys, pidfile
+from labkit.gateway import app, completion, keys, pidfile
 from labkit.gateway.budget import Budget
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.ledger import Ledger
@@ -26,6 +26,7 @@ from labkit.gateway.relay import Relay
 
 LINGER_SECONDS = 600.0  # after RUN_SEALED: the guest may still push or ask
 SHUTDOWN_SECONDS = 5
+LAST_WORD_SECONDS = 5.0  # for the completion hook when we are stopped right after the seal
 KEEP_ALIVE_SECONDS = 75  # longer than any client keeps an idle connection: closing first would cost it a call
 
 log = logging.getLogger("labkit.gateway")
@@ -54,12 +55,14 @@ async def _serve(
     ledger, budget = Ledger(run_dir, config.run_id), Budget(run_dir, config)
     async with _provider(run_dir, config, key) as provider:
         server = _server(app.build(run_dir, config, ledger, Relay(config, budget, provider)))
-        watcher = asyncio.create_task(_stop_when_over(server, config, ledger, linger_seconds))
+        over = _Over(run_dir, config, ledger)
+        watcher = asyncio.create_task(_stop_when_over(server, over, linger_seconds))
         log.info("run %s: on %s:%d for %s", config.run_id, config.bind, config.port, config.provider)
         try:
             await server.serve(sockets=[listener])
         finally:
             watcher.cancel()
+            over.tell_if_sealed(LAST_WORD_SECONDS)
             budget.close()
             ledger.close()
 
@@ -89,13 +92,30 @@ async def _rehearsal(run_dir: Path, config: GatewayConfig) -> AsyncIterator[str]
         await task
 
 
-async def _stop_when_over(
-    server: uvicorn.Server, config: GatewayConfig, ledger: Ledger, linger_seconds: float
-) -> None:
+class _Over:
+    """Notices that the run is over, and says so once to who asked to be told."""
+
+    def __init__(self, run_dir: Path, config: GatewayConfig, ledger: Ledger) -> None:
+        self.run_dir, self.config, self.ledger = run_dir, config, ledger
+        self.hook = completion.Hook.from_environment()
+
+    def tell_if_sealed(self, seconds: float = completion.SECONDS) -> None:
+        if self.ledger.sealed_at is not None:
+            completion.tell_once(self.run_dir, self.config, self.hook, self.ledger.summary or {}, seconds)
+
+    def tell_that_we_give_up(self) -> None:
+        summary = {"status": "not sealed", "stop_reason": "the gateway's wall limit"}
+        completion.tell_once(self.run_dir, self.config, self.hook, summary)
+
+
+async def _stop_when_over(server: uvicorn.Server, over: _Over, linger_seconds: float) -> None:
     while not server.should_exit:
-        sealed = ledger.sealed_at
-        if config.wall_over():
+        sealed = over.ledger.sealed_at
+        if sealed is not None:
+            await asyncio.to_thread(over.tell_if_sealed)
+        if over.config.wall_over():
             log.info("wall limit over: stopping")
+            await asyncio.to_thread(over.tell_that_we_give_up)
             server.should_exit = True
         elif sealed is not None and time.monotonic() - sealed > linger_seconds:
             log.info("run sealed %.0f s ago: stopping", linger_seconds)

@@ -93,6 +93,7 @@ def harness_settings(config: GatewayConfig, sandbox: Path) -> dict:
         "model": "rehearsal",
         "inspector_model": "rehearsal",
         "task": None,
+        "prompt": None,
         "sandbox": str(sandbox),
         "tool_user": None,
         "backup_command": ["true"],

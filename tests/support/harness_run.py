@@ -29,6 +29,7 @@ def run_settings(sandbox: Path, url: str = "http://127.0.0.1:9", **changes: obje
         "max_completion_tokens": 512,
         "request_timeout_seconds": 20,
         "task": None,
+        "prompt": None,
         "sandbox": str(sandbox),
         "tool_user": None,
         "backup_command": ["/bin/echo", "gen-00001"],

@@ -17,7 +17,7 @@ class Provider:
     def __init__(self, base_url: str, key: str) -> None:
         self.base_url = base_url.rstrip("/")
         self.key = key
-        self._client = httpx2.AsyncClient(timeout=TIMEOUT, trust_env=not _loopback(self.base_url))
+        self._client = httpx2.AsyncClient(timeout=TIMEOUT, trust_env=not is_loopback(self.base_url))
 
     async def send(self, content: bytes) -> httpx2.Response:
         """The reply with its body unread: read it or iterate it, then aclose it. Raises httpx2.HTTPError."""
@@ -31,7 +31,8 @@ class Provider:
         await self._client.aclose()
 
 
-def _loopback(url: str) -> bool:
+def is_loopback(url: str) -> bool:
+    """True for an address of this machine: no proxy is asked for it."""
     host = urlsplit(url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -110,7 +110,8 @@ def test_what_an_interrupted_collect_left_is_removed_first(target, record):
 
 
 def test_a_broken_archive_is_kept_as_incomplete_and_a_whole_one_takes_its_place(target, record):
-    cut = archive(member("run.db", record), member("workspace/a", b"first"), member("outputs/b", bytes(30000)))
+    last = member("outputs/b", bytes(30000))
+    cut = archive(member("run.db", record), member("workspace/a", b"first"), last)
     receive(target, Pipe(cut[:-20000], most=65536))
     assert manifest(target)["extraction"]["complete"] is False
     assert "broke off" in manifest(target)["extraction"]["stopped"]

@@ -5,7 +5,7 @@ import json
 import pytest
 from harness_run import run_settings
 
-from harness import settings
+from harness import prompting, settings
 from harness.errors import SettingsError
 
 
@@ -45,3 +45,11 @@ def test_a_file_that_is_no_settings_is_refused(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(SettingsError, match="run.json"):
         settings.load(tmp_path / "run.json")
+
+
+def test_a_prompt_of_ones_own_takes_the_place_of_the_shipped_one_and_its_blanks_are_filled(tmp_path):
+    (tmp_path / "workspace").mkdir()
+    raw = run_settings(tmp_path, prompt="Go.\n{{task}} in {{workspace}}\n", task="count {{timeout}}")
+    built = prompting.build(settings.from_dict(raw))["worker"]
+    assert built.startswith("Go.\nYour operator has set this task:\n\ncount {{timeout}} in ")
+    assert built.endswith(f" {tmp_path}/workspace\n")

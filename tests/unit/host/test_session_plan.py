@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,33 @@ def test_a_task_file_that_cannot_be_read_or_is_empty_is_named(lab, tmp_path, con
     with pytest.raises(LabError, match=r"task\.md") as caught:
         plan.make(lab, task_file=path)
     assert caught.value.code == USAGE
+
+
+def test_a_prompt_file_reaches_the_guest_as_it_is(lab, tmp_path):
+    path = tmp_path / "worker.md"
+    path.write_bytes(b"  You are alone on {{machine}}.\r\n{{task}}\n")
+    wanted = plan.make(lab, prompt_file=path)
+    assert plan.harness_settings(lab, wanted)["prompt"] == "  You are alone on {{machine}}.\r\n{{task}}\n"
+
+
+def test_without_a_prompt_file_the_guest_takes_the_shipped_prompt(lab):
+    assert plan.harness_settings(lab, plan.make(lab))["prompt"] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("you are on {{machin}}", r"\{\{machin\}\}, which nobody fills\n.*\{\{machine\}\}"),
+        (" \n", "is empty"),
+        ("do as you like", r"no \{\{task\}\}"),
+    ],
+)
+def test_a_prompt_that_cannot_do_is_refused_with_the_reason(make_lab, tmp_path, content, said):
+    path = tmp_path / "worker.md"
+    path.write_text(content)
+    with pytest.raises(LabError) as caught:
+        plan.make(make_lab(run={"run_task": "count the primes"}), prompt_file=path)
+    assert re.search(said, str(caught.value)) and caught.value.code == USAGE
 
 
 def test_an_uncollected_run_stands_in_the_way_until_it_may_be_thrown_away(lab):

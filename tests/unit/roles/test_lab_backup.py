@@ -32,7 +32,9 @@ class Lab:
         self.note.write_text("first\n")
         self.install(**settings)
 
-    def install(self, keep: int = 50, lock_seconds: int = 5, must_be_mounted: bool = False) -> None:
+    def install(
+        self, keep: int = 50, keep_days: int = 0, lock_seconds: int = 5, must_be_mounted: bool = False
+    ) -> None:
         environment = jinja2.Environment(keep_trailing_newline=True, undefined=jinja2.StrictUndefined)
         environment.filters |= {
             "quote": shlex.quote,
@@ -43,6 +45,7 @@ class Lab:
             backups_source=str(self.workspace),
             backups_dest=str(self.backups),
             backups_keep=keep,
+            backups_keep_days=keep_days,
             backups_lock_seconds=lock_seconds,
             backups_must_be_mounted=must_be_mounted,
         )
@@ -116,6 +119,39 @@ def test_only_so_many_generations_stay_and_numbers_go_on(lab: Lab) -> None:
         lab.generation()
     assert lab.names() == ["gen-00003", "gen-00004"]
     assert (lab.backups / "gen-00003/notes/a.md").read_text() == "first\n"
+
+
+def aged(lab: Lab, hours: dict[str, float]) -> None:
+    """Tell lab-backup that generations are so many hours old: nobody but the kernel sets that time."""
+    finding = lab.root / "bin/find"
+    finding.parent.mkdir(exist_ok=True)
+    start = 1_800_000_000  # the beginning of an hour
+    lines = "".join(f"echo {name} {start - age * 3600:.1f}\n" for name, age in hours.items())
+    finding.write_text(
+        f'#!/bin/sh\ncase "$*" in *printf*) {lines};; *) exec {shutil.which("find")} "$@" ;; esac\n'
+    )
+    date = lab.root / "bin/date"
+    date.write_text(f"#!/bin/sh\necho {start}\n")
+    for program in (finding, date):
+        program.chmod(0o755)
+
+
+def test_of_older_generations_the_first_of_each_hour_stays_for_so_many_days(lab: Lab) -> None:
+    ages = {"gen-00001": 30, "gen-00002": 5.9, "gen-00003": 5.5, "gen-00004": 4.5, "gen-00005": 0.2}
+    for name in ages:
+        (lab.backups / name).mkdir()
+    lab.install(keep=2, keep_days=1)
+    aged(lab, {**ages, "gen-00006": 0})
+    lab.backup("env", f"PATH={lab.root / 'bin'}:{os.environ['PATH']}")
+    assert lab.names() == ["gen-00002", "gen-00004", "gen-00005", "gen-00006"]
+
+
+def test_generations_just_made_are_within_the_days_that_are_kept(lab: Lab) -> None:
+    lab.install(keep=1, keep_days=1)
+    for _ in range(3):
+        lab.generation()
+    kept = lab.names()
+    assert kept[-1] == "gen-00003" and kept[0] == "gen-00001" and len(kept) <= 3
 
 
 def test_numbers_pass_an_octal_looking_one(lab: Lab) -> None:

@@ -1,0 +1,135 @@
+"""HOST: `lab collect`: decides whether the guest is asked, or stopped and its disks are read."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from labkit import dead_disks, offline, ownership, playbooks, runs, snapshot, state
+from labkit.config import Lab
+from labkit.errors import UNREACHABLE, LabError
+from labkit.gateway import process
+from labkit.gateway.ledger import EVENTS, EventTail, run_summary
+from labkit.guest import Hypervisor
+from labkit.intake import is_complete
+from labkit.ssh import Shell
+
+SSH_SECONDS = 45  # a guest that runs has been up for long: this is no boot
+ROOM_SECONDS = 30
+QUIET_SECONDS = 60  # beyond the longest command and the longest model call of the run
+FORCED = "asked for with --offline"
+# Tasks whose failure the guest's disks would not cure: the refusal, and what runs on this host.
+NOT_THE_GUESTS = ("Refuse to collect a session that still runs", "Bring the run to the hypervisor")
+
+# Ansible and the collector write a little everywhere, and the collector copies both databases beside run.db.
+ROOM = """
+for folder in /tmp /root {telemetry}; do
+    file=$(mktemp "$folder/.lab-room-XXXXXX") && head -c 1048576 /dev/zero >"$file"; code=$?
+    find "$file" -delete
+    [ $code = 0 ] || {{ echo "$folder"; exit 1; }}
+done
+free=$(df -Pk {telemetry} | awk 'END {{ print $4 }}')
+copies=$(du -ck {telemetry}/run.db* {mirror}/run.db* 2>/dev/null | awk 'END {{ print $1 }}')
+[ "$free" -gt "$copies" ] || {{ echo {telemetry}; exit 1; }}
+"""
+
+
+def collect(
+    lab: Lab,
+    folder: Path,
+    stop: bool = False,
+    force_offline: bool = False,
+    on_task: Callable[[str], None] = lambda _name: None,
+    say: Callable[[str], None] = lambda _text: None,
+) -> Path:
+    """Bring the run of gateway folder `folder` to the caller's runs/; returns its folder there.
+
+    stop: end a session that still runs; without it that is refused. A guest that is off, or does not answer,
+    or is too full to be asked is stopped (said first) and its disks are read.
+    """
+    target = runs.default_root().resolve() / folder.name
+    if is_complete(target):
+        say("it was collected before: nothing to do")
+        state.update(lab.dir, collected=True)
+        return target
+    with Hypervisor() as hypervisor:
+        ownership.refuse_foreign(hypervisor, lab.name, lab.dir)
+        word = hypervisor.state(lab.name)
+    if word != "running":
+        return _from_disks(lab, folder, target, f"the guest is {word}", say)
+    reason = FORCED if force_offline else _why_it_cannot_be_asked(lab)
+    if not reason:
+        reason = _ask(lab, folder, target, stop, on_task)
+    if not reason:
+        return target
+    if not stop:
+        _refuse_while_alive(lab, folder, reason)
+    return _from_disks(lab, folder, target, reason, say)
+
+
+def _why_it_cannot_be_asked(lab: Lab) -> str:
+    """Empty when the guest answers over SSH and has room for what collecting writes there."""
+    sandbox = lab.guest["lab_sandbox"]
+    places = {name: shlex.quote(f"{sandbox}/{name}") for name in ("telemetry", "mirror")}
+    try:
+        with Shell(lab.address, lab.keys_dir, seconds=SSH_SECONDS) as shell:
+            code, said = shell.run(ROOM.format(**places), ROOM_SECONDS)
+    except LabError as error:
+        return f"{error.message} (waited {SSH_SECONDS} s)"
+    return f"the guest's disk is full at {said.strip()[-200:]}" if code else ""
+
+
+def _ask(lab: Lab, folder: Path, target: Path, stop: bool, on_task: Callable[[str], None]) -> str:
+    """Collect from a guest that answers. Returns why that failed in the guest, empty when it worked."""
+    seen: list[str] = []
+
+    def note(task: str) -> None:
+        seen.append(task)
+        on_task(task)
+
+    try:
+        playbooks.run(
+            "collect",
+            lab,
+            note,
+            lab_collect_stop=stop,
+            lab_gateway_folder=str(folder),
+            lab_run_target=str(target),
+        )
+    except LabError as error:
+        if not seen or seen[-1].split(" : ")[-1] in NOT_THE_GUESTS:
+            raise
+        return error.message
+    return ""
+
+
+def _refuse_while_alive(lab: Lab, folder: Path, reason: str) -> None:
+    """A guest that can't be reached may be at work all the same: its events tell."""
+    events = folder / EVENTS
+    quiet = time.time() - events.stat().st_mtime if events.is_file() else float("inf")
+    patience = (
+        max(lab.run["run_command_timeout_seconds"], lab.run["run_request_timeout_seconds"]) + QUIET_SECONDS
+    )
+    if quiet > patience or not process.alive(folder) or run_summary(EventTail(folder).poll()):
+        return
+    raise LabError(
+        f"{reason}, but its session sent an event {quiet:.0f} s ago and may still run",
+        "`lab watch` shows it; `lab collect --stop` stops the guest and reads its disks",
+        UNREACHABLE,
+    )
+
+
+def _from_disks(lab: Lab, folder: Path, target: Path, reason: str, say: Callable[[str], None]) -> Path:
+    place = snapshot.Place(lab.name, lab.dir, lab.address)
+    if dead_disks.present(place.disks_dir):
+        dead_disks.demand_room(place.dir)
+        say(f"{reason}: it is switched off and its disks are read")
+    else:
+        say(f"{reason}, and no disk of it is left: the gateway's events become the record")
+    snapshot.switch_off(place)
+    made = offline.bring(place, lab.guest["lab_sandbox"], folder, target, reason)
+    for line in offline.said(made):
+        say(line)
+    return made
