@@ -93,10 +93,10 @@ def switch_off(hypervisor: Hypervisor, wanted: dict) -> bool:
     return hypervisor.stop(wanted["name"])
 
 
-def remove(hypervisor: Hypervisor, wanted: dict) -> bool:
-    """Undefine what `up` recorded as ours."""
+def remove(hypervisor: Hypervisor, wanted: dict) -> list[str]:
+    """Undefine what `up` recorded as ours; says what that was."""
     ownership.refuse_foreign(hypervisor, wanted["name"], Path(wanted["dir"]))
-    return bool(hypervisor.remove(wanted["name"]))
+    return hypervisor.remove(wanted["name"])
 
 
 ACTIONS = {"built": build, "running": run, "rebooted": reboot, "off": switch_off, "absent": remove}
@@ -108,10 +108,10 @@ def main() -> None:
         module.exit_json(changed=module.params["state"] != "off")
     try:
         with Hypervisor() as hypervisor:
-            changed = ACTIONS[module.params["state"]](hypervisor, module.params)
+            done = ACTIONS[module.params["state"]](hypervisor, module.params)
     except (LabError, OSError) as error:
         module.fail_json(msg=str(error), lab_code=getattr(error, "code", NOT_READY))
-    module.exit_json(changed=changed)
+    module.exit_json(changed=bool(done), removed=done if isinstance(done, list) else [])
 
 
 if __name__ == "__main__":
