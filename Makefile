@@ -37,6 +37,7 @@ soak: setup
 	for round in {1..10}; do PYTHONHASHSEED=$$round $(PYTHON) -m pytest -q -x || exit 1; done
 
 bench: setup
+	./lab up
 	@for program in bench/*.py; do echo "$$program" >&2; $(PYTHON) $$program || exit 1; done
 
 lock: setup

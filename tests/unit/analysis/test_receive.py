@@ -1,10 +1,12 @@
 """TESTS: what `lab collect` leaves in runs/, and what it refuses to touch."""
 
+import hashlib
 import json
 import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,26 @@ def test_the_manifest_keeps_the_callers_facts_and_says_what_was_found(target, re
     assert found["databases"]["run.db"]["integrity"] == "ok"
     assert found["databases"]["mirror.db"]["tables"]["execution_logs"] > 30
     assert [entry["name"] for entry in found["skipped"]] == ["extra.bin", "workspace/l", "gateway/link"]
+
+
+def test_the_manifest_holds_the_prompts_of_the_run_with_hashes_made_here(target, record):
+    receive(target, from_guest(record))
+    digest = hashlib.sha256(b"You work alone.").hexdigest()
+    assert manifest(target)["prompts"] == {"worker": {"sha256": digest, "content": "You work alone."}}
+
+
+def test_a_view_in_the_place_of_the_prompts_is_not_run(target, tmp_path, record):
+    path = tmp_path / "hostile.db"
+    path.write_bytes(record)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE prompts")
+        endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+        database.execute(
+            f"CREATE VIEW prompts AS {endless} SELECT x AS name, x AS content FROM n WHERE x < 0"
+        )
+        database.commit()
+    receive(target, from_guest(path.read_bytes()))
+    assert manifest(target)["prompts"] == {} and manifest(target)["extraction"]["complete"] is True
 
 
 def test_a_whole_run_is_never_overwritten(target, record):
