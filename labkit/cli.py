@@ -18,7 +18,7 @@ from rich.table import Table
 from labkit import config, runs
 from labkit.analysis import load, terminal
 from labkit.analysis.text import harmless
-from labkit.errors import LIMIT, NOT_READY, OK, UNREACHABLE, LabError
+from labkit.errors import LIMIT, NOT_READY, OK, UNREACHABLE, USAGE, LabError
 
 # hypervisor verbs import their parts when they are called: the analysis runs where libvirt is not
 
@@ -258,6 +258,61 @@ def ssh(
     os.execvp(
         "ssh", ["ssh", "-i", str(keys / "id_ed25519"), *options, f"root@{lab.address}", *(command or [])]
     )
+
+
+@app.command()
+def restore(
+    path: Annotated[str, typer.Argument(help="A file or folder, as it is named below the workspace.")] = "",
+    generation: Annotated[int | None, typer.Option(help="Which backup; default: the newest.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Where it goes; default: ./restored-<name>.")] = None,
+    run: Annotated[str, typer.Option("--run", help="From a collected run's backup: run_id or `last`.")] = "",
+    list_them: Annotated[bool, typer.Option("--list", help="List the guest's generations.")] = False,
+    inventory: Inventory = None,
+    json: Json = False,
+) -> None:
+    """Bring a file or folder back from a backup generation; nothing is overwritten."""
+    from labkit import restore as backups
+
+    if run and (list_them or generation is not None):
+        raise LabError("a collected run has its last generation only", "leave --generation out", USAGE)
+    wanted = "" if list_them else backups.wanted_path(path)
+    target = None if list_them else backups.destination(wanted, to)
+    if run:
+        backups.from_run(runs.find(run), wanted, target)
+        out({"path": wanted, "to": str(target)}, json, f"{wanted} is in {target}")
+        return
+    lab = _lab(inventory, "reading the guest's backups")
+    with _alone(lab, "restore"), backups.source(lab) as guest:
+        if list_them:
+            known = guest.generations()
+            lines = "\n".join(f"{one.number:>6}  {one.made}" for one in known)
+            out([vars(one) for one in known], json, lines or "there is no backup generation yet")
+            return
+        taken = backups.from_guest(guest, generation, wanted, target)
+    out(
+        {"path": wanted, "to": str(target), **vars(taken)},
+        json,
+        f"{wanted} of generation {taken.number} ({taken.made} UTC) is in {target}",
+    )
+
+
+@app.command()
+def gc(
+    yes: Annotated[bool, typer.Option("--yes", help="Remove what is listed.")] = False,
+    inventory: Inventory = None,
+    json: Json = False,
+) -> None:
+    """Show what no lab needs any more: old images, archives, leftovers; --yes removes it."""
+    from labkit import gc as rubbish
+
+    lab = _lab(inventory, "looking through the lab's folders", libvirt=False)
+    find = rubbish.free if yes else rubbish.find
+    found = find(lab.state_dir, runs.default_root().resolve())
+    lines = [f"{rubbish.spoken(one.bytes):>10}  {one.kind}: {one.path} ({one.why})" for one in found]
+    total = rubbish.spoken(sum(one.bytes for one in found))
+    lines.append(f"{total} freed" if yes else f"{total}; `lab gc --yes` removes it")
+    data = {"freed": yes, "bytes": sum(one.bytes for one in found), "things": [vars(one) for one in found]}
+    out(data, json, "\n".join(lines) if found else "there is nothing that could go")
 
 
 @app.command()

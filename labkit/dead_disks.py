@@ -56,8 +56,8 @@ def present(disks_dir: Path) -> list[Path]:
 
 def demand_room(lab_dir: Path) -> None:
     """LabError with both numbers when this host has no room for copies of the guest's disks."""
-    chains = [_chain(path) for path in present(lab_dir / "disks")]
-    needed = sum(path.stat().st_blocks * 512 for chain in chains for path in chain) + SPARE_BYTES
+    chains = [chain(path) for path in present(lab_dir / "disks")]
+    needed = sum(path.stat().st_blocks * 512 for links in chains for path in links) + SPARE_BYTES
     free = shutil.disk_usage(lab_dir).free
     if free < needed:
         raise LabError(
@@ -67,16 +67,18 @@ def demand_room(lab_dir: Path) -> None:
         )
 
 
-def _chain(path: Path) -> list[Path]:
-    said = json.loads(disks.qemu_img("info", "-U", "--backing-chain", "--output=json", path))
+def chain(path: Path) -> list[Path]:
+    """A disk file and what it stands on."""
+    said = json.loads(disks.qemu_img("info", "-U", "-f", "qcow2", "--backing-chain", "--output=json", path))
     return [Path(link["filename"]) for link in said]
 
 
 @contextlib.contextmanager
-def opened(lab_dir: Path) -> Iterator[Volumes]:
-    """The file systems on copies of the guest's disks, journals replayed. The guest must be off.
+def opened(lab_dir: Path, labels: tuple[str, ...] = LABELS) -> Iterator[Volumes]:
+    """The file systems of these partitions, on copies of the guest's disks, journals replayed.
 
-    What can't be read is in `problems`, not an exception. LabError where the copies can't be made.
+    The guest must be off. What can't be read is in `problems`, not an exception. LabError where the copies
+    can't be made.
     """
     folder = lab_dir / FOLDER
     shutil.rmtree(folder, ignore_errors=True)  # of one that was interrupted
@@ -87,8 +89,8 @@ def opened(lab_dir: Path) -> Iterator[Volumes]:
             for path in present(lab_dir / "disks"):
                 raw = _raw_copy(path, folder, volumes.problems)
                 file = files.enter_context(raw.open("r+b", buffering=0))
-                _add_partitions(file, path.name, volumes)
-            absent = [label for label in LABELS if not any(label in said for said in volumes.problems)]
+                _add_partitions(file, path.name, labels, volumes)
+            absent = [label for label in labels if not any(label in said for said in volumes.problems)]
             volumes.problems += [f"{label}: not found" for label in absent if label not in volumes.found]
             yield volumes
     finally:
@@ -108,11 +110,11 @@ def _raw_copy(path: Path, folder: Path, problems: list[str]) -> Path:
     return raw
 
 
-def _add_partitions(file: BinaryIO, disk: str, volumes: Volumes) -> None:
+def _add_partitions(file: BinaryIO, disk: str, labels: tuple[str, ...], volumes: Volumes) -> None:
     if os.geteuid() == 0:
         os.fchown(file.fileno(), NOBODY, NOBODY)
     for label, offset in _partitions(file, disk, volumes.problems):
-        if label not in LABELS or label in volumes.found:
+        if label not in labels or label in volumes.found:
             continue
         code = _without_root(["e2fsck", "-fy", f"{_name(file)}?offset={offset}"], file, REPAIR_SECONDS)[0]
         if code is None or code & ~REPAIRED:

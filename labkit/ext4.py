@@ -32,12 +32,16 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Inode:
-    """What a name stands for. size in bytes, mtime in seconds since 1970; body: the 60 bytes of i_block."""
+    """What a name stands for. size in bytes, times in seconds since 1970; body: the 60 bytes of i_block.
+
+    mtime: last change of the content. ctime: last change of anything, the name of a folder included.
+    """
 
     number: int
     mode: int
     size: int
     mtime: int
+    ctime: int
     flags: int
     body: bytes
 
@@ -89,8 +93,8 @@ class Ext4:
         table = _u32(row, 0x08) | (_u32(row, 0x28) << 32 if self._group_size >= 64 else 0)
         raw = self._at(table * self.block_size + index * self._inode_size, 128)
         size = _u32(raw, 0x04) | _u32(raw, 0x6C) << 32
-        (mtime,) = struct.unpack_from("<i", raw, 0x10)
-        return Inode(number, _u16(raw, 0x00), size, mtime, _u32(raw, 0x20), raw[0x28:0x64])
+        ctime, mtime = struct.unpack_from("<ii", raw, 0x0C)
+        return Inode(number, _u16(raw, 0x00), size, mtime, ctime, _u32(raw, 0x20), raw[0x28:0x64])
 
     def find(self, path: str) -> Inode | None:
         """What lies at `path` below the root, or None. Links on the way are not followed."""
