@@ -125,6 +125,9 @@ def run(
     no_preflight: Annotated[
         bool, typer.Option("--no-preflight", help="Start without a paid call and a look at the disk before.")
     ] = False,
+    resume: Annotated[
+        str | None, typer.Option(help="Go on with this run after a crash: a run_id, or `last`.")
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return once the session has started.")] = False,
     json: Json = False,
 ) -> None:
@@ -133,6 +136,10 @@ def run(
     from labkit.progress import Progress
 
     lab = config.load(inventory)
+    if resume is not None:
+        _refuse_with_resume(minutes, budget, model, inspector_model, task, prompt, keep, discard)
+        _resume(inventory, resume, detach, json)
+        return
     wanted = plan.make(lab, minutes, budget, model, inspector_model, task, prompt)
     lab = _lab(inventory, "starting a session")
     with _alone(lab, "run"):
@@ -145,6 +152,28 @@ def run(
         out({"run": wanted.run_id}, json, f"run {wanted.run_id} has started; `lab watch` shows it")
         return
     _watch(lab, folder, json)
+
+
+def _refuse_with_resume(*options: object) -> None:
+    if any(option not in (None, False) for option in options):
+        raise LabError(
+            "--resume goes on with a run as it was asked for: nothing of it can be changed",
+            "leave the other options out (--detach may stay)",
+            USAGE,
+        )
+
+
+def _resume(inventory: Path | None, which: str, detach: bool, as_json: bool) -> None:
+    from labkit import resume as resuming
+    from labkit.progress import Progress
+
+    lab = _lab(inventory, "going on with a session")
+    with _alone(lab, "run"):
+        folder = resuming.resume(lab, which, Progress())
+    if detach:
+        out({"run": folder.name}, as_json, f"run {folder.name} goes on; `lab watch` shows it")
+        return
+    _watch(lab, folder, as_json)
 
 
 @app.command()
@@ -175,7 +204,7 @@ def _watch(lab: config.Lab, folder: Path, as_json: bool) -> None:
     if outcome.how == "lost":
         raise LabError(
             f"the gateway of run {folder.name} is gone; the record so far is in {folder}",
-            "`lab status` shows the guest, `lab collect --stop` saves the run",
+            f"`lab run --resume {folder.name}` goes on with it, `lab collect --stop` saves what there is",
             UNREACHABLE,
         )
     if outcome.how == "guest":
