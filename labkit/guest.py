@@ -219,7 +219,7 @@ class Hypervisor:
                     "`lab revert` starts again from the snapshot",
                     UNREACHABLE,
                 )
-            time.sleep(0.05)
+            time.sleep(0.02)
         output = base64.b64decode(status.get("out-data", "")).decode(errors="replace")
         if status.get("exitcode", 1) != 0:
             complaint = base64.b64decode(status.get("err-data", "")).decode(errors="replace").strip()
