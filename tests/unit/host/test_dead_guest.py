@@ -175,6 +175,7 @@ def test_a_journal_that_was_not_replayed_is_replayed_on_the_copy(guest, tmp_path
 
     guest.build(journal).collect()
     assert (guest.target / "workspace/late.bin").read_bytes() == b"b" * 4096
+    assert guest.manifest()["guest"]["problems"] == []
 
 
 def test_the_guests_own_disks_are_not_touched_and_no_copy_is_left(guest):
