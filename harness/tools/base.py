@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from harness.clock import Clock
 from harness.inspector import Inspector
+from harness.inventory import Inventory
 from harness.phases import Phase
 from harness.settings import Settings
 from harness.telemetry import events
@@ -39,6 +40,7 @@ class Desk:
     phase: Phase
     step: int = 0
     call: int = 0  # of this step, from 1: names the output file
+    inventory: Inventory | None = None  # None: the run could not begin
     started: list[int] = field(default_factory=list)  # sessions of commands, for the end of the run
 
     def owner(self) -> tuple[int, int] | None:

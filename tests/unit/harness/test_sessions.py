@@ -321,28 +321,6 @@ def test_sigterm_seals_within_seconds_even_in_the_middle_of_a_command(tmp_path):
     assert run.summary["final_report_by"] == "harness"
 
 
-def test_a_killed_harness_goes_on_where_it_was(tmp_path):
-    settings = run_settings(tmp_path / "sandbox", "", minutes=0.05, report_reserve_fraction=0.03)
-    plan = diligent(call("execute_shell", command="sleep 0.2"), call("list_workspace"))
-    with ScriptedGateway(worker=plan) as gateway:
-        settings["gateway_url"] = gateway.url
-        process = start(settings)
-        while len(gateway.asked("worker")) < 8:
-            time.sleep(0.02)
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        run = run_session(settings)
-        assert gateway.refused == []
-    assert len(run.events("RUN_STARTED")) == len(run.events("RESUMED")) == 1
-    times = [row[0] for row in run.rows("SELECT elapsed_seconds FROM execution_logs ORDER BY id")]
-    assert times == sorted(times)
-    calls, results = len(run.events("TOOL_CALL")), len(run.events("TOOL_RESULT"))
-    assert calls == results
-    sql = "SELECT * FROM execution_logs ORDER BY id"
-    assert run.rows(sql) == run.rows(sql, "mirror/run.db")
-
-
 def test_wrong_settings_are_told_in_a_sentence(tmp_path):
     process = start(run_settings(tmp_path / "sandbox", minuts=3))
     talk, _ = process.communicate(timeout=30)
