@@ -74,14 +74,18 @@ def last_generation(volumes: Volumes) -> str:
 
 
 @contextlib.contextmanager
-def piped(writer: Callable[[BinaryIO], None]) -> Iterator[BinaryIO]:
-    """What `writer` writes, to read. A writer that fails cuts the stream short, which the reader notices."""
+def piped(writer: Callable[[BinaryIO], None], problems: list[str]) -> Iterator[BinaryIO]:
+    """What `writer` writes, to read. One that fails is noted, and cuts the stream short."""
     inlet, outlet = os.pipe()
 
     def run() -> None:
-        # A reader that has enough closes its end; all else shows as an archive without an end.
-        with contextlib.suppress(OSError, Unreadable, ValueError), os.fdopen(outlet, "wb") as file:
-            writer(file)
+        try:
+            with os.fdopen(outlet, "wb") as file:
+                writer(file)
+        except BrokenPipeError:  # the reader has enough
+            pass
+        except Exception as error:  # fed with hostile bytes: whatever it raises means that here it ends
+            problems.append(f"the archive ends early: {type(error).__name__}: {printable(str(error))}")
 
     thread = threading.Thread(target=run, daemon=True)
     with os.fdopen(inlet, "rb") as reader:

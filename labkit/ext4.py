@@ -62,7 +62,7 @@ class Ext4:
     """The file system in `file`, a copy of a partition. Raises Unreadable where there is none."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+        self._file, self._length = file, file.seek(0, os.SEEK_END)
         head = self._at(1024, 1024)
         self._inodes, first, log_size, self._group_inodes = (
             _u32(head, at) for at in (0x00, 0x14, 0x18, 0x28)
@@ -79,7 +79,7 @@ class Ext4:
         self._inode_size = _u16(head, 0x58) if _u32(head, 0x4C) else 128
         self._group_size = _u16(head, 0xFE) if wide else 32
         # What lies behind the end of the disk file can't be read, whatever the file system says of its size.
-        self._blocks = min(self._blocks, file.seek(0, os.SEEK_END) // self.block_size)
+        self._blocks = min(self._blocks, self._length // self.block_size)
         self._groups = (first + 1) * self.block_size
         if self._inode_size < 128 or self._group_size < 32:
             raise Unreadable("its head is damaged")
@@ -184,11 +184,10 @@ class Ext4:
         return self._at(number * self.block_size, self.block_size)
 
     def _at(self, position: int, length: int) -> bytes:
-        self._file.seek(position)
-        data = self._file.read(length)
-        if len(data) != length:
+        if position + length > self._length:
             raise Unreadable("it ends too early")
-        return data
+        self._file.seek(position)
+        return self._file.read(length)
 
 
 def _cut(spans: list[tuple[int | None, int]], size: int) -> list[tuple[int | None, int]]:

@@ -107,7 +107,7 @@ def _store(
     # The list goes on growing while the archive is written; it is read when that is over.
     facts = {"ready": True, "running": False, **facts, "problems": volumes.problems}
     with disk_archive.piped(
-        lambda file: disk_archive.write(file, present, volumes, sandbox, limits)
+        lambda file: disk_archive.write(file, present, volumes, sandbox, limits), volumes.problems
     ) as stream:
         return collect.store(place, gateway, target, stream, facts, limits, beside)
 

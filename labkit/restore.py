@@ -88,7 +88,8 @@ class Disks:
             raise _not_there(path, f"generation {generation.number}")
         name, limits = f"{INSIDE}/{path}", untar.Limits()
         with disk_archive.piped(
-            lambda file: disk_archive.write_tree(file, self._fs, found, name, limits, self._problems)
+            lambda file: disk_archive.write_tree(file, self._fs, found, name, limits, self._problems),
+            self._problems,
         ) as stream:
             yield stream
 
