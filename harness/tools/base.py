@@ -14,6 +14,7 @@ from harness.phases import Phase
 from harness.settings import Settings
 from harness.telemetry import events
 from harness.telemetry.recorder import Recorder
+from harness.tools.kept_outputs import KeptOutputs
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,11 @@ class Desk:
     step: int = 0
     call: int = 0  # of this step, from 1: names the output file
     inventory: Inventory | None = None  # None: the run could not begin
+    kept: KeptOutputs = field(init=False)
     started: list[int] = field(default_factory=list)  # sessions of commands, for the end of the run
+
+    def __post_init__(self) -> None:
+        self.kept = KeptOutputs(self.settings.paths.outputs)
 
     def owner(self) -> tuple[int, int] | None:
         """uid and gid that files and commands belong to; None: stay as we are."""

@@ -20,6 +20,7 @@ from harness.settings import from_dict
 from harness.telemetry.recorder import Recorder
 from harness.tools import cgroups
 from harness.tools.base import Desk
+from harness.tools.kept_outputs import KeptOutputs
 from harness.tools.process import stop_children
 
 
@@ -283,3 +284,23 @@ def test_a_page_that_is_too_large_or_missing_is_not_reviewed(desk):
 def test_a_command_is_ended_before_the_harness_when_memory_runs_out(tmp_path):
     desk = make_desk(tmp_path)
     assert "500" in shell(desk, "cat /proc/self/oom_score_adj").text
+
+
+def test_kept_outputs_stay_below_their_total_and_the_oldest_big_ones_say_what_was_dropped(tmp_path):
+    kept = KeptOutputs(tmp_path / "outputs", total=1_000_000, look_every=1)
+    for number in range(20):
+        source = tmp_path / f"step-{number}.txt"
+        source.write_bytes(b"x" * 200_000 if number else b"small")
+        kept.add(source)
+        os.utime(tmp_path / "outputs" / source.name, (number + 1, number + 1))
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "outputs").iterdir()}
+    assert len(sizes) == 20 and sum(sizes.values()) < 1_100_000
+    assert sizes["step-0.txt"] == 5 and sizes["step-19.txt"] == 200_000
+    assert "kept 4000 of 200000 bytes" in (tmp_path / "outputs/step-1.txt").read_text()
+
+
+def test_an_output_that_is_not_shown_is_kept_in_part_only(desk):
+    desk.inspector = Gate("ALLOW", "ALLOW")
+    shell(desk, "curl --version; yes | head -c 9000000")
+    (path,) = desk.settings.paths.outputs.iterdir()
+    assert path.stat().st_size < 4_001_000
