@@ -1,7 +1,6 @@
 """UNIT: the six tools on a real file system and with real processes; the Inspector is a stub that is told."""
 
 import os
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from harness_run import run_settings
 from scripted_gateway import TOKEN, ScriptedGateway
+from small_disks import small_disk
 
 from harness import tools
 from harness.__main__ import _make_folders
@@ -115,16 +115,15 @@ def test_a_command_starts_only_once_its_cgroup_holds_it(desk, tmp_path, monkeypa
     assert "it's quoted /" in told
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a command as somebody else")
 def test_commands_and_files_belong_to_the_tool_user_who_cannot_reach_the_record():
-    sandbox = Path(tempfile.mkdtemp())
-    sandbox.chmod(0o755)
-    desk = make_desk(sandbox, tool_user="nobody")
-    told = shell(desk, f"id -un; id -Gn; cat {desk.settings.paths.primary_db}; touch notes/mine").text
+    with small_disk("tmpfs", 32) as disk:
+        desk = make_desk(disk.folder / "sandbox", tool_user="nobody")
+        told = shell(desk, f"id -un; id -Gn; cat {desk.settings.paths.primary_db}; touch notes/mine").text
+        tools.use("write_scratchpad", {"filename": "a.md", "content": "x"}, desk)
+        owners = {path.owner() for path in desk.settings.paths.notes.iterdir()}
     assert told.startswith("nobody\nnogroup\n")
     assert "Permission denied" in told
-    tools.use("write_scratchpad", {"filename": "a.md", "content": "x"}, desk)
-    assert {path.owner() for path in desk.settings.paths.notes.iterdir()} == {"nobody"}
+    assert owners == {"nobody"}
 
 
 def test_long_output_is_cut_and_the_rest_can_be_read(desk):
