@@ -63,6 +63,7 @@ class Ending:
             self._try("the last backup", lambda: back_up(self.settings, self.recorder, self.desk.stop))
         self._try("the integrity check", self._check)
         self._try("the mirror", self.recorder.tend_mirror)
+        self.recorder.sealing = True
         summary = self._try("the summary", lambda: self._summary(stop_reason, final_report, lost)) or {}
         last = self._record(summary)
         sealed = self._try("the sealed copy", self._copy)
