@@ -88,21 +88,42 @@ def _findings_table(findings: list[Any]) -> Table:
 
 
 @app.command()
-def up(inventory: Inventory = None, discard: Discard = False, json: Json = False) -> None:
+def up(
+    inventory: Inventory = None,
+    discard: Discard = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what it would do and why; change nothing.")
+    ] = False,
+    converge: Annotated[
+        bool, typer.Option("--converge", help="Prove that applying the safeguards again changes nothing.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Build the guest with its safeguards and take a verified snapshot."""
-    from labkit import provision
+    from labkit import prediction, provision
     from labkit.progress import Progress
 
-    lab = _lab(inventory, "building the guest")
+    if check and converge:
+        raise LabError("--check changes nothing, --converge boots the guest", "choose one of them", USAGE)
+    lab = _lab(inventory, "looking at the guest" if check else "building the guest", libvirt=not check)
+    if check:
+        expected = prediction.of(lab)
+        out(expected.as_dict(), json, expected.text())
+        return
     with _alone(lab, "up"):
+        if converge:
+            proof = provision.prove(lab, Progress(), discard)
+            out(proof, json, f"applying the safeguards again changed {proof['changed']} tasks")
+            provision.demand_unchanged(proof)
+            return
         done = provision.up(lab, Progress(), discard)
     taken = done["snapshot"]["taken_at"]
-    text = f"nothing to do: the snapshot of {taken} is what the inventory asks for"
-    out(
-        done,
-        json,
-        text if not done["changed"] else f"the guest '{lab.name}' is ready; snapshot of {taken}, verified",
-    )
+    text = {
+        prediction.NOTHING: f"nothing to do: the snapshot of {taken} is what the inventory asks for",
+        prediction.REDEFINE: f"guest and network are defined as before; the snapshot of {taken} stays",
+    }
+    otherwise = f"the guest '{lab.name}' is ready; snapshot of {taken}, verified"
+    out(done, json, text.get(done["did"], otherwise))
 
 
 @app.command()
@@ -132,7 +153,7 @@ def run(
     json: Json = False,
 ) -> None:
     """Start an unattended session and watch it (q leaves, Ctrl-C asks it to finish)."""
-    from labkit import lookahead, plan, provision, session
+    from labkit import drift, lookahead, plan, provision, session
     from labkit.progress import Progress
 
     lab = config.load(inventory)
@@ -145,6 +166,7 @@ def run(
     with _alone(lab, "run"):
         session.refuse_uncollected(lab, discard)
         provision.refuse_stale(lab)
+        drift.refuse(session.place(lab))
         progress = Progress()
         asked = lookahead.look_ahead(lab, wanted, progress, check=not no_preflight)
         folder = session.begin(lab, wanted, keep, progress, {"typed": sys.argv[1:], **asked})

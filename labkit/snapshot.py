@@ -146,6 +146,13 @@ def mark_verified(place: Place) -> None:
     state.write_json(place.set_dir / "manifest.json", {**found, "verified": True, "verified_at": _now()})
 
 
+def annotate(place: Place, **facts: Any) -> dict[str, Any]:
+    """Add facts to the manifest: `parts` (see fingerprint.py), `files` and `definitions` (see drift.py)."""
+    found = {**(manifest(place) or {}), **facts}
+    state.write_json(place.set_dir / "manifest.json", found)
+    return found
+
+
 def revert(place: Place) -> Receipt:
     """Go back to the set; the guest runs afterwards. The receipt says what was proved.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from labkit import fingerprint, session, snapshot, state
+from labkit import drift, fingerprint, session, snapshot, state
 from labkit.config import Lab
 from labkit.errors import LabError
 from labkit.gateway import process
@@ -60,7 +60,11 @@ NEXT = (
         lambda known: _unfinished(known),
         "`lab watch` shows the run, `lab collect --stop` ends it and brings it home",
     ),
-    (lambda known: known["snapshot"] == "stale", "`lab up` builds the guest again: the inventory changed"),
+    (
+        lambda known: known["snapshot"] == "stale",
+        "inventory or roles changed: `lab up` brings the snapshot up to date, `lab up --check` says how",
+    ),
+    (lambda known: known["drift"], "`lab up` looks at what changed and puts it right"),
     (lambda known: known["dirty"], "`lab revert` goes back to the snapshot, `lab run` does so by itself"),
     (lambda known: True, "`lab run` starts a session"),
 )
@@ -68,7 +72,8 @@ NEXT = (
 
 def describe(lab: Lab) -> dict[str, Any]:
     """guest: absent, off, running, paused, crashed, unknown. snapshot: none, not verified, verified, stale,
-    damaged. problems: sentences about what could not be read.
+    damaged. drift: what somebody changed behind the kit's back. problems: sentences about what could not be
+    read.
 
     run: the run_id of the session in the guest, or None; with phase, step, elapsed_seconds and
     cost_usd as the gateway heard them last. Never fails for what is broken: it is what is asked for.
@@ -85,9 +90,10 @@ def describe(lab: Lab) -> dict[str, Any]:
         "run": known.get("run"),
         "collected": bool(known.get("collected")),
         "dirty": bool(known.get("dirty")),
+        "drift": _unless_broken(lambda: _drift(lab), problems, []),
         "sealed": False,
         **(_run(lab.gateway_dir / known["run"], problems) if known.get("run") else {}),
-        "problems": problems,
+        "problems": list(dict.fromkeys(problems)),
     }
 
 
@@ -104,6 +110,12 @@ def _guest(lab: Lab) -> str:
         return hypervisor.state(lab.name)
 
 
+def _drift(lab: Lab) -> list[str]:
+    """What somebody changed of guest, network and frozen files, in words."""
+    with Hypervisor() as hypervisor:
+        return [one.said for one in drift.find(session.place(lab), hypervisor)]
+
+
 def sentence(known: dict[str, Any]) -> str:
     """The description for a person: what is, then what to type."""
     lines = [
@@ -113,7 +125,7 @@ def sentence(known: dict[str, Any]) -> str:
     lines.append(f"snapshot: {known['snapshot']}{taken}")
     if known["run"]:
         lines.append(_run_line(known))
-    lines += known["problems"]
+    lines += known["drift"] + known["problems"]
     lines.append(next(advice for fits, advice in NEXT if fits(known)).format(run=known["run"]))
     return "\n".join(lines)
 
