@@ -81,6 +81,8 @@ def _labs(state_dir: Path) -> list[Path]:
 
 
 def _images(folder: Path, labs: list[Path]) -> Iterator[tuple[str, Path, str]]:
+    if folder.is_symlink():  # shared with labs elsewhere, of which nothing is known here
+        return
     folders = [path for path in folder.glob("*") if path.is_dir() and not path.is_symlink()]
     whole = [path for path in folders if (path / "SHA256SUMS").is_file()]
     newest = max(whole, key=lambda path: path.stat().st_mtime, default=None)

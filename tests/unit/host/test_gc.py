@@ -8,8 +8,9 @@ import shutil
 
 import pytest
 import synthetic_run
+from typer.testing import CliRunner
 
-from labkit import disks, gc, harness_archive, lock, state
+from labkit import cli, disks, gc, harness_archive, lock, state
 from labkit.errors import LabError
 
 pytestmark = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
@@ -128,6 +129,28 @@ def test_links_are_neither_followed_nor_removed(place, tmp_path):
     (place[0] / "images/link.partial").symlink_to(tmp_path / "elsewhere")
     (place[0] / "lab/offline").symlink_to(tmp_path / "elsewhere")
     assert found(place) == {}
+
+
+def test_images_shared_with_labs_elsewhere_are_left_alone(place, tmp_path):
+    shared = tmp_path / "shared"
+    image(shared, "debian-12-newest", age=0)
+    image(shared, "debian-12-old", age=10)
+    (place[0] / "images").symlink_to(shared / "images")
+    assert found(place) == {}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the verb becomes root first")
+def test_the_verb_shows_first_and_removes_when_told(place, inventory, monkeypatch):
+    old = place[0] / "unit/offline"
+    old.mkdir(parents=True)
+    monkeypatch.setenv("LAB_RUNS", str(place[1]))
+    arguments = ["gc", "--inventory", str(inventory())]
+    shown = CliRunner().invoke(cli.app, arguments)
+    assert shown.exit_code == 0 and f"leftover: {old}" in shown.output and "lab gc --yes" in shown.output
+    assert old.is_dir()
+    freed = json.loads(CliRunner().invoke(cli.app, [*arguments, "--yes", "--json"]).output)
+    assert [thing["path"] for thing in freed["things"]] == [str(old)] and not old.exists()
+    assert "nothing that could go" in CliRunner().invoke(cli.app, arguments).output
 
 
 @pytest.mark.parametrize(("size", "words"), [(0, "0 bytes"), (2048, "2 KiB"), (3 << 30, "3.0 GiB")])

@@ -9,8 +9,9 @@ import subprocess
 import guest_disks
 import pytest
 import synthetic_run
+from typer.testing import CliRunner
 
-from labkit import dead_disks, restore
+from labkit import cli, dead_disks, restore
 from labkit.dead_disks import BACKUPS
 from labkit.errors import USAGE, LabError
 
@@ -145,3 +146,15 @@ def test_a_collected_run_in_which_somebody_put_a_link_is_refused(tmp_path):
     (folder / "backup/notes").symlink_to("/etc")
     with pytest.raises(LabError, match="leads through a link"):
         restore.from_run(folder, "notes/passwd", tmp_path / "x")
+
+
+def test_the_verb_restores_from_a_collected_run_without_root_or_guest(tmp_path, monkeypatch):
+    synthetic_run.build(tmp_path / "runs", steps=2)
+    monkeypatch.setenv("LAB_RUNS", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("labkit.cli._lab", None)  # whoever asks for the guest fails
+    done = CliRunner().invoke(cli.app, ["restore", "notes/hash_speed.md", "--run", "last"])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "restored-hash_speed.md").read_text() == "sha256 is fastest here\n"
+    again = CliRunner().invoke(cli.app, ["restore", "notes/hash_speed.md", "--run", "last"])
+    assert isinstance(again.exception, LabError) and "never overwritten" in str(again.exception)
