@@ -64,12 +64,18 @@ def _alone(lab: config.Lab, verb: str) -> contextlib.AbstractContextManager[None
 
 
 @app.command()
-def doctor(inventory: Inventory = None, json: Json = False) -> None:
+def doctor(
+    inventory: Inventory = None,
+    online: Annotated[
+        bool, typer.Option("--online", help="Also ask the provider: one small paid call a model.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Is this machine ready, and if not, what to type."""
     from labkit import doctor as checks
 
     lab = _lab(inventory, "looking at libvirt", libvirt=False)
-    findings = checks.examine(lab)
+    findings = checks.examine(lab, online)
     if json:
         out([vars(finding) for finding in findings], True)
     else:
