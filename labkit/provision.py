@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
-from labkit import drift, fingerprint, playbooks, prediction, session, snapshot, state
+from labkit import drift, fingerprint, ownership, playbooks, prediction, session, snapshot, state
 from labkit.config import Lab
 from labkit.errors import EVIDENCE, LabError
 from labkit.guest import Hypervisor
@@ -130,7 +129,9 @@ def down(lab: Lab, progress: Progress, discard: bool = False) -> list[str]:
         session.stop_gateways(lab)
         outcome = playbooks.run("down", lab, progress.detail)
         removed = [thing for result in outcome.results.values() for thing in result.get("removed", [])]
-    shutil.rmtree(lab.dir)
+    if left := ownership.remove_files(lab.dir):
+        progress.say(f"not ours, and left alone in {lab.dir}: {', '.join(left)}")
+        return removed
     return [*removed, str(lab.dir)]
 
 
