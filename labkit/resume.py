@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit import ownership, playbooks, session, snapshot, state
+from labkit import drift, ownership, playbooks, session, snapshot, state
 from labkit.config import Lab
 from labkit.disks import FIXED, WRITABLE
 from labkit.errors import UNREACHABLE, USAGE, LabError
@@ -129,17 +129,24 @@ def _demand_guest(lab: Lab) -> None:
     """The guest runs, from the overlays it has; LabError where that can't be."""
     where = session.place(lab)
     with Hypervisor() as hypervisor:
-        found = hypervisor.state(lab.name)
-        if found == "absent":
-            raise LabError(f"the guest '{lab.name}' is no longer defined", GIVE_UP, UNREACHABLE)
         ownership.refuse_foreign(hypervisor, lab.name, lab.dir)
+        found = hypervisor.state(lab.name)
         if found == "paused":
             cure = f"free space if this host's disk is full, `virsh -c {URI} resume {lab.name}`, then repeat"
             raise LabError(f"the guest '{lab.name}' is paused", cure, UNREACHABLE)
         if found != "running":
+            _define_as_it_was(where, hypervisor, found)
             demand_overlays(where)
         hypervisor.start_network(lab.name)
         hypervisor.start(lab.name)
+
+
+def _define_as_it_was(where: snapshot.Place, hypervisor: Hypervisor, found: str) -> None:
+    """Guest and network may have been removed or edited meanwhile: `lab up` would refuse because of the run."""
+    if "definitions" in (snapshot.manifest(where) or {}):
+        drift.redefine(where, hypervisor)
+    elif found == "absent":
+        raise LabError(f"the guest '{where.name}' is no longer defined", GIVE_UP, UNREACHABLE)
 
 
 def demand_overlays(where: snapshot.Place) -> None:

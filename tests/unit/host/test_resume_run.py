@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from labkit import guest, plan, resume, session, state, status
+from labkit import guest, ownership, plan, resume, session, state, status
 from labkit.errors import NOT_READY, UNREACHABLE, USAGE, LabError
 from labkit.gateway.config import GatewayConfig, token_hash
 from labkit.progress import Progress
@@ -138,6 +138,27 @@ def test_a_guest_that_is_no_longer_defined_is_said_and_nothing_is_started(lab, f
     with pytest.raises(LabError, match="no longer defined") as caught:
         resume.resume(lab, "last", Progress())
     assert caught.value.code == UNREACHABLE and not (folder / "gateway.pid").exists()
+
+
+def test_a_guest_that_was_removed_meanwhile_is_defined_again_to_boot_from_its_disks(
+    lab, folder, with_manifest, monkeypatch
+):
+    monkeypatch.setattr(guest.Hypervisor.__init__, "__defaults__", ("test:///default",))
+    ours = ownership.claim(lab.dir)
+    definitions = {
+        "domain": "<domain type='test'><name>unit</name><memory>65536</memory><os><type>hvm</type></os></domain>",
+        "network": "<network><name>unit</name><ip address='192.168.77.1' netmask='255.255.255.0'/></network>",
+    }
+    with_manifest(lab, definitions=definitions)
+    with guest.Hypervisor() as hypervisor:
+        try:
+            resume._define_as_it_was(session.place(lab), hypervisor, "absent")
+            assert hypervisor.domain("unit").UUIDString() == ours["domain"]
+            assert hypervisor.network("unit").UUIDString() == ours["network"]
+        finally:
+            hypervisor.domain("unit").undefine()
+            hypervisor.network("unit").destroy()
+            hypervisor.network("unit").undefine()
 
 
 @pytest.fixture
