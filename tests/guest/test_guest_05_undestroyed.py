@@ -1,4 +1,4 @@
-"""HOST: after a session, its workspace is attacked as the Worker and as root; nothing of notes/ and scripts/ is lost."""
+"""HOST: after a session its workspace is attacked, as the Worker and as root; no note and no script is lost."""
 
 import json
 
@@ -29,5 +29,5 @@ def test_everything_else_of_the_last_generation_comes_back_byte_exact(attacked):
 
 
 def test_the_listed_limit_is_a_limit(attacked):
-    """Root can take the attribute away: README says so, and the snapshot and the host's copies answer that."""
+    """Root can take the attribute away; the snapshot and the host's copies answer that."""
     assert all(result["lost"] for result in attacked["limits"])
