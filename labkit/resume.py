@@ -142,7 +142,7 @@ def _demand_guest(lab: Lab) -> None:
 
 
 def _define_as_it_was(where: snapshot.Place, hypervisor: Hypervisor, found: str) -> None:
-    """Guest and network may have been removed or edited meanwhile: `lab up` would refuse because of the run."""
+    """Guest and network may be removed or edited by now, and `lab up` would refuse because of the run."""
     if "definitions" in (snapshot.manifest(where) or {}):
         drift.redefine(where, hypervisor)
     elif found == "absent":

@@ -146,7 +146,8 @@ def test_a_guest_that_was_removed_meanwhile_is_defined_again_to_boot_from_its_di
     monkeypatch.setattr(guest.Hypervisor.__init__, "__defaults__", ("test:///default",))
     ours = ownership.claim(lab.dir)
     definitions = {
-        "domain": "<domain type='test'><name>unit</name><memory>65536</memory><os><type>hvm</type></os></domain>",
+        "domain": "<domain type='test'><name>unit</name><memory>65536</memory>"
+        "<os><type>hvm</type></os></domain>",
         "network": "<network><name>unit</name><ip address='192.168.77.1' netmask='255.255.255.0'/></network>",
     }
     with_manifest(lab, definitions=definitions)
