@@ -96,7 +96,8 @@ class Inventory:
                 fresh.append(row)
             elif row is None or (row.size, row.sha256) != (file.size, file.sha256):
                 continue
-            self.marks[file.path] = file.mark
+            if file.mark:
+                self.marks[file.path] = file.mark
         return fresh
 
     def _gone(self, found: Found) -> list[Row]:

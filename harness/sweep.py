@@ -30,12 +30,12 @@ READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class File:
-    """A file that is new and closed. path: in the workspace. mark: changes whenever the file does."""
+    """A file that is new and closed. path: in the workspace. mark: changes when the file does, or None."""
 
     path: str
     size: int
     sha256: str | None
-    mark: tuple[int, int, int]
+    mark: tuple[int, int, int] | None
 
 
 @dataclass
@@ -137,30 +137,33 @@ class Sweep:
                     return
                 if self.protects and path.startswith("scripts"):
                     _make_executable(handle)
-                self._protect(handle)
-                self.found.closed.append(describe(f"{path}/{name}", handle))
+                is_safe = self._protect(handle)
+                self.found.closed.append(describe(f"{path}/{name}", handle, is_safe))
         except OSError:
             return  # gone or closed to us; the next sweep tries again
         seen.files.add(name)
         seen.waiting.discard(name)
 
-    def _protect(self, handle: int) -> None:
+    def _protect(self, handle: int) -> bool:
         if self.protects:
             try:
                 protect(handle)
+                return True
             except Unsupported as reason:
                 self.found.problem = f"the file system of notes/ and scripts/ has no append-only: {reason}"
+        return False
 
 
-def describe(path: str, handle: int) -> File:
-    """What the inventory keeps of an open file."""
+def describe(path: str, handle: int, is_protected: bool) -> File:
+    """What the inventory keeps of a file. No mark where a write may still fall into the same time stamp."""
     info = os.fstat(handle)
     digest = hash_start(handle, info.st_size) if info.st_size <= HASHED else None
-    return File(path, info.st_size, digest, mark(info))
+    is_settled = is_protected or abs(time.time_ns() - info.st_ctime_ns) > UNSETTLED_NS
+    return File(path, info.st_size, digest, mark(info) if is_settled else None)
 
 
 def mark(info: os.stat_result) -> tuple[int, int, int]:
-    """Nothing that can be done to a file leaves all three as they were."""
+    """What cannot stay as it was when the file's content is changed."""
     return info.st_ino, info.st_ctime_ns, info.st_size
 
 

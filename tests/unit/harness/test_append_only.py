@@ -277,7 +277,7 @@ def test_a_session_protects_what_its_tools_and_its_shell_wrote_and_counts_what_h
         return plan.pop(0) if plan else say("waiting")
 
     with ScriptedGateway(worker=model) as gateway:
-        run = run_session(run_settings(sandbox, gateway.url, minutes=0.06, tool_user=USER))
+        run = run_session(run_settings(sandbox, gateway.url, minutes=0.045, tool_user=USER))
     assert "tried" in str(run.events("TOOL_RESULT"))
     assert (workspace / "notes/a.md").read_text() == "first"
     assert (workspace / "notes/c.md").read_text() == "shell\n"

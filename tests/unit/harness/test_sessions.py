@@ -211,7 +211,7 @@ def test_the_report_of_an_earlier_run_in_a_kept_guest_does_not_count_as_this_one
     notes.mkdir(parents=True)
     (notes / "final_report_v1.md").write_text("of another run\n")
     with ScriptedGateway(worker=lambda body: say("no report from me")) as gateway:
-        run = run_session(run_settings(tmp_path / "sandbox", gateway.url, minutes=0.05))
+        run = run_session(run_settings(tmp_path / "sandbox", gateway.url, minutes=0.03))
     assert run.summary["final_report"] == "notes/final_report_v2.md"
     assert (notes / "final_report_v1.md").read_text() == "of another run\n"
 
