@@ -1,4 +1,4 @@
-"""HOST: after a session its workspace is attacked, as the Worker and as root; no note and no script is lost."""
+"""HOST: after a session its workspace is attacked, by the Worker and by root; no note, no script is lost."""
 
 import json
 
