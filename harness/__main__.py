@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 
-from harness import prompting, session, settings
+from harness import prompting, removals, session, settings
 from harness.clock import Clock
 from harness.context import Context
 from harness.digest import Digest
@@ -18,6 +18,7 @@ from harness.ending import EARLIER_REPORTS, Ending, written_reports
 from harness.errors import HarnessError, SettingsError
 from harness.gateway import GatewayLink
 from harness.inspector import Inspector
+from harness.inventory import Inventory
 from harness.model import Model
 from harness.money import Purse
 from harness.nudges import Nudges
@@ -87,6 +88,7 @@ def _begin(
     link.commands_after = state.commands_after
     link.start()
     loop = _wire(wanted, recorder, clock, purse, model, link, state, stop)
+    loop.desk.inventory.begin()
     model.ready()
     clock.start()
     if earlier:
@@ -118,6 +120,7 @@ def _started(wanted: Settings, recorder: Recorder) -> Session:
     facts = {name: getattr(wanted, name) for name in ("minutes", "budget_usd", "model", "inspector_model")}
     recorder.event(events.RUN_STARTED, sanitized_output=json.dumps(facts))
     recorder.checkpoint({EARLIER_REPORTS: json.dumps(written_reports(wanted.paths.notes))})
+    removals.begin(wanted.paths, recorder)
     state = Session(wanted.run_id)
     state.save(recorder)
     return state
@@ -131,7 +134,7 @@ def _wire(
     inspector = Inspector(
         model, recorder, clock, prompts["inspector"], wanted.inspector_model or wanted.model
     )
-    desk = Desk(wanted, recorder, clock, inspector, stop, PHASES[0])
+    desk = Desk(wanted, recorder, clock, inspector, stop, PHASES[0], inventory=Inventory(wanted, recorder))
     context = Context(prompts["worker"], wanted.window_max_steps, wanted.window_min_steps)
     digest = Digest(model, recorder, clock, purse, prompts["digest"], wanted.digest_max_tokens)
     nudges = Nudges(wanted.nudge_every_minutes, wanted.length_seconds, state.last_nudge_seconds)

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from harness import prompting, report
+from harness import prompting, removals, report
 from harness.backup import back_up
 from harness.context import Context
 from harness.errors import HarnessError
@@ -58,11 +58,13 @@ class Ending:
         hasty = stop_reason == "interrupted"
         self._try("stopping the children", lambda: stop_children(self.desk.started))
         final_report = self._try("the report", lambda: self._ensure_report(stop_reason, hasty)) or ""
+        lost = self._try("the inventory", lambda: self._lost(hasty))
         if not hasty:
             self._try("the last backup", lambda: back_up(self.settings, self.recorder, self.desk.stop))
         self._try("the integrity check", self._check)
         self._try("the mirror", self.recorder.tend_mirror)
-        summary = self._try("the summary", lambda: self._summary(stop_reason, final_report)) or {}
+        self.recorder.sealing = True
+        summary = self._try("the summary", lambda: self._summary(stop_reason, final_report, lost)) or {}
         last = self._record(summary)
         sealed = self._try("the sealed copy", self._copy)
         summary["sha256"] = {"run.db": sealed} if sealed else {}
@@ -135,11 +137,15 @@ class Ending:
         if answer != [("ok",)]:
             raise HarnessError(f"run.db is damaged: {answer[:3]}")
 
-    def _summary(self, stop_reason: str, final_report: object) -> dict:
+    def _lost(self, hasty: bool) -> int | None:
+        return self.desk.inventory.at_the_end(hasty) if self.desk.inventory else None
+
+    def _summary(self, stop_reason: str, final_report: object, lost: object) -> dict:
         summary = {"run_id": self.settings.run_id, "status": "sealed", "stop_reason": stop_reason}
         summary["elapsed_seconds"] = round(self.desk.clock.elapsed(), 3)
         summary |= report.counts(self.recorder)
         summary["events"] += 1  # RUN_SEALED itself
+        summary |= {"files_lost": lost, **removals.counts(self.paths, self.recorder)}
         return summary | {
             "mirror": self.recorder.mirror_state,
             "final_report_written": bool(final_report),

@@ -91,6 +91,7 @@ class Orchestrator:
         reply = self._ask(nudges)
         results = [self._act(number, call) for number, call in enumerate(runnable(reply), start=1)]
         self._remember(nudges, reply, results)
+        self.desk.inventory.after_step()
         self._backup()
         self._checkpoint()
         self._end_if_delivered(reply)

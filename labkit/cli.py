@@ -18,7 +18,7 @@ from rich.table import Table
 from labkit import config, runs
 from labkit.analysis import load, terminal
 from labkit.analysis.text import harmless
-from labkit.errors import LIMIT, NOT_READY, OK, UNREACHABLE, LabError
+from labkit.errors import LIMIT, NOT_READY, OK, UNREACHABLE, USAGE, LabError
 
 # hypervisor verbs import their parts when they are called: the analysis runs where libvirt is not
 
@@ -64,12 +64,18 @@ def _alone(lab: config.Lab, verb: str) -> contextlib.AbstractContextManager[None
 
 
 @app.command()
-def doctor(inventory: Inventory = None, json: Json = False) -> None:
+def doctor(
+    inventory: Inventory = None,
+    online: Annotated[
+        bool, typer.Option("--online", help="Also ask the provider: one small paid call a model.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Is this machine ready, and if not, what to type."""
     from labkit import doctor as checks
 
     lab = _lab(inventory, "looking at libvirt", libvirt=False)
-    findings = checks.examine(lab)
+    findings = checks.examine(lab, online)
     if json:
         out([vars(finding) for finding in findings], True)
     else:
@@ -88,21 +94,42 @@ def _findings_table(findings: list[Any]) -> Table:
 
 
 @app.command()
-def up(inventory: Inventory = None, discard: Discard = False, json: Json = False) -> None:
+def up(
+    inventory: Inventory = None,
+    discard: Discard = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what it would do and why; change nothing.")
+    ] = False,
+    converge: Annotated[
+        bool, typer.Option("--converge", help="Prove that applying the safeguards again changes nothing.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Build the guest with its safeguards and take a verified snapshot."""
-    from labkit import provision
+    from labkit import prediction, provision
     from labkit.progress import Progress
 
-    lab = _lab(inventory, "building the guest")
+    if check and converge:
+        raise LabError("--check changes nothing, --converge boots the guest", "choose one of them", USAGE)
+    lab = _lab(inventory, "looking at the guest" if check else "building the guest", libvirt=not check)
+    if check:
+        expected = prediction.of(lab)
+        out(expected.as_dict(), json, expected.text())
+        return
     with _alone(lab, "up"):
+        if converge:
+            proof = provision.prove(lab, Progress(), discard)
+            out(proof, json, f"applying the safeguards again changed {proof['changed']} tasks")
+            provision.demand_unchanged(proof)
+            return
         done = provision.up(lab, Progress(), discard)
     taken = done["snapshot"]["taken_at"]
-    text = f"nothing to do: the snapshot of {taken} is what the inventory asks for"
-    out(
-        done,
-        json,
-        text if not done["changed"] else f"the guest '{lab.name}' is ready; snapshot of {taken}, verified",
-    )
+    text = {
+        prediction.NOTHING: f"nothing to do: the snapshot of {taken} is what the inventory asks for",
+        prediction.REDEFINE: f"guest and network are defined as before; the snapshot of {taken} stays",
+    }
+    otherwise = f"the guest '{lab.name}' is ready; snapshot of {taken}, verified"
+    out(done, json, text.get(done["did"], otherwise))
 
 
 @app.command()
@@ -125,19 +152,27 @@ def run(
     no_preflight: Annotated[
         bool, typer.Option("--no-preflight", help="Start without a paid call and a look at the disk before.")
     ] = False,
+    resume: Annotated[
+        str | None, typer.Option(help="Go on with this run after a crash: a run_id, or `last`.")
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Return once the session has started.")] = False,
     json: Json = False,
 ) -> None:
     """Start an unattended session and watch it (q leaves, Ctrl-C asks it to finish)."""
-    from labkit import lookahead, plan, provision, session
+    from labkit import drift, lookahead, plan, provision, session
     from labkit.progress import Progress
 
     lab = config.load(inventory)
+    if resume is not None:
+        _refuse_with_resume(minutes, budget, model, inspector_model, task, prompt, keep, discard)
+        _resume(inventory, resume, detach, json)
+        return
     wanted = plan.make(lab, minutes, budget, model, inspector_model, task, prompt)
     lab = _lab(inventory, "starting a session")
     with _alone(lab, "run"):
         session.refuse_uncollected(lab, discard)
         provision.refuse_stale(lab)
+        drift.refuse(session.place(lab))
         progress = Progress()
         asked = lookahead.look_ahead(lab, wanted, progress, check=not no_preflight)
         folder = session.begin(lab, wanted, keep, progress, {"typed": sys.argv[1:], **asked})
@@ -145,6 +180,28 @@ def run(
         out({"run": wanted.run_id}, json, f"run {wanted.run_id} has started; `lab watch` shows it")
         return
     _watch(lab, folder, json)
+
+
+def _refuse_with_resume(*options: object) -> None:
+    if any(option not in (None, False) for option in options):
+        raise LabError(
+            "--resume goes on with a run as it was asked for: nothing of it can be changed",
+            "leave the other options out (--detach may stay)",
+            USAGE,
+        )
+
+
+def _resume(inventory: Path | None, which: str, detach: bool, as_json: bool) -> None:
+    from labkit import resume as resuming
+    from labkit.progress import Progress
+
+    lab = _lab(inventory, "going on with a session")
+    with _alone(lab, "run"):
+        folder = resuming.resume(lab, which, Progress())
+    if detach:
+        out({"run": folder.name}, as_json, f"run {folder.name} goes on; `lab watch` shows it")
+        return
+    _watch(lab, folder, as_json)
 
 
 @app.command()
@@ -175,7 +232,7 @@ def _watch(lab: config.Lab, folder: Path, as_json: bool) -> None:
     if outcome.how == "lost":
         raise LabError(
             f"the gateway of run {folder.name} is gone; the record so far is in {folder}",
-            "`lab status` shows the guest, `lab collect --stop` saves the run",
+            f"`lab run --resume {folder.name}` goes on with it, `lab collect --stop` saves what there is",
             UNREACHABLE,
         )
     if outcome.how == "guest":
@@ -258,6 +315,61 @@ def ssh(
     os.execvp(
         "ssh", ["ssh", "-i", str(keys / "id_ed25519"), *options, f"root@{lab.address}", *(command or [])]
     )
+
+
+@app.command()
+def restore(
+    path: Annotated[str, typer.Argument(help="A file or folder, as it is named below the workspace.")] = "",
+    generation: Annotated[int | None, typer.Option(help="Which backup; default: the newest.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Where it goes; default: ./restored-<name>.")] = None,
+    run: Annotated[str, typer.Option("--run", help="From a collected run's backup: run_id or `last`.")] = "",
+    list_them: Annotated[bool, typer.Option("--list", help="List the guest's generations.")] = False,
+    inventory: Inventory = None,
+    json: Json = False,
+) -> None:
+    """Bring a file or folder back from a backup generation; nothing is overwritten."""
+    from labkit import restore as backups
+
+    if run and (list_them or generation is not None):
+        raise LabError("a collected run has its last generation only", "leave --generation out", USAGE)
+    wanted = "" if list_them else backups.wanted_path(path)
+    target = None if list_them else backups.destination(wanted, to)
+    if run:
+        backups.from_run(runs.find(run), wanted, target)
+        out({"path": wanted, "to": str(target)}, json, f"{wanted} is in {target}")
+        return
+    lab = _lab(inventory, "reading the guest's backups")
+    with _alone(lab, "restore"), backups.source(lab) as guest:
+        if list_them:
+            known = guest.generations()
+            lines = "\n".join(f"{one.number:>6}  {one.made}" for one in known)
+            out([vars(one) for one in known], json, lines or "there is no backup generation yet")
+            return
+        taken = backups.from_guest(guest, generation, wanted, target)
+    out(
+        {"path": wanted, "to": str(target), **vars(taken)},
+        json,
+        f"{wanted} of generation {taken.number} ({taken.made} UTC) is in {target}",
+    )
+
+
+@app.command()
+def gc(
+    yes: Annotated[bool, typer.Option("--yes", help="Remove what is listed.")] = False,
+    inventory: Inventory = None,
+    json: Json = False,
+) -> None:
+    """Show what no lab needs any more: old images, archives, leftovers; --yes removes it."""
+    from labkit import gc as rubbish
+
+    lab = _lab(inventory, "looking through the lab's folders", libvirt=False)
+    find = rubbish.free if yes else rubbish.find
+    found = find(lab.state_dir, runs.default_root().resolve())
+    lines = [f"{rubbish.spoken(one.bytes):>10}  {one.kind}: {one.path} ({one.why})" for one in found]
+    total = rubbish.spoken(sum(one.bytes for one in found))
+    lines.append(f"{total} freed" if yes else f"{total}; `lab gc --yes` removes it")
+    data = {"freed": yes, "bytes": sum(one.bytes for one in found), "things": [vars(one) for one in found]}
+    out(data, json, "\n".join(lines) if found else "there is nothing that could go")
 
 
 @app.command()

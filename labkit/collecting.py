@@ -58,7 +58,9 @@ def collect(
         ownership.refuse_foreign(hypervisor, lab.name, lab.dir)
         word = hypervisor.state(lab.name)
     if word != "running":
-        return _from_disks(lab, folder, target, f"the guest is {word}", say)
+        return _from_disks(
+            lab, folder, target, f"the guest is {word}", say, is_on=word in ("paused", "crashed")
+        )
     reason = FORCED if force_offline else _why_it_cannot_be_asked(lab)
     if not reason:
         reason = _ask(lab, folder, target, stop, on_task)
@@ -78,7 +80,8 @@ def _why_it_cannot_be_asked(lab: Lab) -> str:
             code, said = shell.run(ROOM.format(**places), ROOM_SECONDS)
     except LabError as error:
         return f"{error.message} (waited {SSH_SECONDS} s)"
-    return f"the guest's disk is full at {said.strip()[-200:]}" if code else ""
+    where = (said.split() or ["an unknown place"])[-1][:200]
+    return f"the guest's disk is full at {where}" if code else ""
 
 
 def _ask(lab: Lab, folder: Path, target: Path, stop: bool, on_task: Callable[[str], None]) -> str:
@@ -112,7 +115,8 @@ def _refuse_while_alive(lab: Lab, folder: Path, reason: str) -> None:
     patience = (
         max(lab.run["run_command_timeout_seconds"], lab.run["run_request_timeout_seconds"]) + QUIET_SECONDS
     )
-    if quiet > patience or not process.alive(folder) or run_summary(EventTail(folder).poll()):
+    sealed = run_summary(EventTail(folder).poll()) is not None
+    if quiet > patience or not process.alive(folder) or sealed:
         return
     raise LabError(
         f"{reason}, but its session sent an event {quiet:.0f} s ago and may still run",
@@ -121,11 +125,13 @@ def _refuse_while_alive(lab: Lab, folder: Path, reason: str) -> None:
     )
 
 
-def _from_disks(lab: Lab, folder: Path, target: Path, reason: str, say: Callable[[str], None]) -> Path:
+def _from_disks(
+    lab: Lab, folder: Path, target: Path, reason: str, say: Callable[[str], None], is_on: bool = True
+) -> Path:
     place = snapshot.Place(lab.name, lab.dir, lab.address)
     if dead_disks.present(place.disks_dir):
         dead_disks.demand_room(place.dir)
-        say(f"{reason}: it is switched off and its disks are read")
+        say(f"{reason}: {'it is switched off and ' if is_on else ''}its disks are read")
     else:
         say(f"{reason}, and no disk of it is left: the gateway's events become the record")
     snapshot.switch_off(place)

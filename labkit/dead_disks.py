@@ -26,6 +26,7 @@ FOLDER = "offline"
 NOBODY = 65534
 REPAIR_SECONDS, LOOK_SECONDS = 1800, 60
 MEMORY_BYTES = 4 << 30
+TABLE_BYTES = 1 << 20
 REPAIRED = 0b11  # e2fsck's exit code: bits of "errors corrected"; any other bit says that something is left
 SPARE_BYTES = 1 << 30
 
@@ -56,8 +57,8 @@ def present(disks_dir: Path) -> list[Path]:
 
 def demand_room(lab_dir: Path) -> None:
     """LabError with both numbers when this host has no room for copies of the guest's disks."""
-    chains = [_chain(path) for path in present(lab_dir / "disks")]
-    needed = sum(path.stat().st_blocks * 512 for chain in chains for path in chain) + SPARE_BYTES
+    chains = [chain(path) for path in present(lab_dir / "disks")]
+    needed = sum(path.stat().st_blocks * 512 for links in chains for path in links) + SPARE_BYTES
     free = shutil.disk_usage(lab_dir).free
     if free < needed:
         raise LabError(
@@ -67,16 +68,18 @@ def demand_room(lab_dir: Path) -> None:
         )
 
 
-def _chain(path: Path) -> list[Path]:
-    said = json.loads(disks.qemu_img("info", "-U", "--backing-chain", "--output=json", path))
+def chain(path: Path) -> list[Path]:
+    """A disk file and what it stands on."""
+    said = json.loads(disks.qemu_img("info", "-U", "-f", "qcow2", "--backing-chain", "--output=json", path))
     return [Path(link["filename"]) for link in said]
 
 
 @contextlib.contextmanager
-def opened(lab_dir: Path) -> Iterator[Volumes]:
-    """The file systems on copies of the guest's disks, journals replayed. The guest must be off.
+def opened(lab_dir: Path, labels: tuple[str, ...] = LABELS) -> Iterator[Volumes]:
+    """The file systems of these partitions, on copies of the guest's disks, journals replayed.
 
-    What can't be read is in `problems`, not an exception. LabError where the copies can't be made.
+    The guest must be off. What can't be read is in `problems`, not an exception. LabError where the copies
+    can't be made.
     """
     folder = lab_dir / FOLDER
     shutil.rmtree(folder, ignore_errors=True)  # of one that was interrupted
@@ -84,55 +87,78 @@ def opened(lab_dir: Path) -> Iterator[Volumes]:
     volumes = Volumes()
     try:
         with contextlib.ExitStack() as files:
-            for path in present(lab_dir / "disks"):
-                raw = _raw_copy(path, folder, volumes.problems)
-                file = files.enter_context(raw.open("r+b", buffering=0))
-                _add_partitions(file, path.name, volumes)
-            absent = [label for label in LABELS if not any(label in said for said in volumes.problems)]
+            for disk in present(lab_dir / "disks"):
+                for label, start, size in _partitions(disk, folder, volumes.problems):
+                    if label in labels and label not in volumes.found:
+                        raw = folder / f"{label}.raw"
+                        _copy(disk, start, size, raw, volumes.problems)
+                        _add(files.enter_context(_shared(raw)), label, volumes)
+            absent = [label for label in labels if not any(label in said for said in volumes.problems)]
             volumes.problems += [f"{label}: not found" for label in absent if label not in volumes.found]
             yield volumes
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _raw_copy(path: Path, folder: Path, problems: list[str]) -> Path:
-    """A sparse copy of what overlay and frozen disk hold together."""
-    raw = folder / f"{path.stem}.raw"
-    convert = ["convert", "-f", "qcow2", "-O", "raw"]
+def _copy(disk: Path, start: int, size: int, raw: Path, problems: list[str]) -> None:
+    """A sparse copy of `size` bytes of what overlay and frozen disk hold together."""
+    # A part of its own, since e2fsck forgets an offset (`disk?offset=N`) once it has replayed a journal.
+    name = str(disk).replace(",", ",,")
+    part = f"driver=raw,offset={start},size={size},file.driver=qcow2,file.file.driver=file"
+    convert = ["convert", "--image-opts", "-O", "raw", f"{part},file.file.filename={name}", raw]
     try:
-        disks.qemu_img(*convert, path, raw)
+        disks.qemu_img(*convert)
     except LabError as error:
         # what can be read of a damaged disk is better than nothing
-        problems.append(f"{path.name}: {error.message}; what could not be read is zeros")
-        disks.qemu_img(*convert, "--salvage", path, raw)
-    return raw
+        problems.append(f"{disk.name}: {error.message}; what could not be read is zeros")
+        disks.qemu_img(convert[0], "--salvage", *convert[1:])
 
 
-def _add_partitions(file: BinaryIO, disk: str, volumes: Volumes) -> None:
+def _shared(raw: Path) -> BinaryIO:
+    """The copy, opened for us and for the programs that run without root."""
+    file = raw.open("r+b", buffering=0)
     if os.geteuid() == 0:
         os.fchown(file.fileno(), NOBODY, NOBODY)
-    for label, offset in _partitions(file, disk, volumes.problems):
-        if label not in LABELS or label in volumes.found:
-            continue
-        code = _without_root(["e2fsck", "-fy", f"{_name(file)}?offset={offset}"], file, REPAIR_SECONDS)[0]
-        if code is None or code & ~REPAIRED:
-            volumes.problems.append(f"{label}: e2fsck could not repair it ({code}); read as it is")
-        try:
-            volumes.found[label] = Ext4(file, offset)
-        except Unreadable as error:
-            volumes.problems.append(f"{label}: {error}")
+    return file
 
 
-def _partitions(file: BinaryIO, disk: str, problems: list[str]) -> list[tuple[str, int]]:
-    """(PARTLABEL, first byte) of each partition."""
-    code, said = _without_root(["sfdisk", "--json", _name(file)], file, LOOK_SECONDS)
+def _add(file: BinaryIO, label: str, volumes: Volumes) -> None:
+    code = _without_root(["e2fsck", "-fy", _name(file)], file, REPAIR_SECONDS)[0]
+    if code is None or code & ~REPAIRED:
+        volumes.problems.append(f"{label}: e2fsck could not repair it ({code}); read as it is")
     try:
+        volumes.found[label] = Ext4(file)
+    except Unreadable as error:
+        volumes.problems.append(f"{label}: {error}")
+
+
+def _partitions(disk: Path, folder: Path, problems: list[str]) -> list[tuple[str, int, int]]:
+    """(PARTLABEL, first byte, bytes) of each partition."""
+    try:
+        raw = _both_tables(disk, folder, problems)
+        with _shared(raw) as file:
+            said = _without_root(["sfdisk", "--json", _name(file)], file, LOOK_SECONDS)[1]
         table = json.loads(said)["partitiontable"]
-        size = int(table.get("sectorsize", 512))
-        return [(str(row.get("name", "")), int(row["start"]) * size) for row in table["partitions"]]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        problems.append(f"{disk}: no partition table can be read ({code})")
+        unit = int(table.get("sectorsize", 512))
+        rows = table["partitions"]
+        return [(str(row.get("name")), int(row["start"]) * unit, int(row["size"]) * unit) for row in rows]
+    except (LabError, ValueError, KeyError, TypeError, AttributeError) as error:
+        problems.append(f"{disk.name}: no partition table can be read: {' '.join(str(error).split())[:200]}")
         return []
+
+
+def _both_tables(disk: Path, folder: Path, problems: list[str]) -> Path:
+    """A file as long as the disk, empty but for the first and the last MiB: there lies the table, twice."""
+    said = json.loads(disks.qemu_img("info", "-f", "qcow2", "--output=json", disk))
+    length, raw = int(said["virtual-size"]), folder / f"{disk.stem}.tables"
+    with raw.open("wb") as file:
+        file.truncate(length)
+        for start in (0, length - TABLE_BYTES):
+            slice_ = folder / "slice"
+            _copy(disk, start, TABLE_BYTES, slice_, problems)
+            file.seek(start)
+            file.write(slice_.read_bytes())
+    return raw
 
 
 def _name(file: BinaryIO) -> str:

@@ -37,9 +37,7 @@ def write(
     file: BinaryIO, ours: dict[str, Path | bytes], volumes: Volumes, sandbox: str, limits: Limits
 ) -> None:
     """The whole archive: `ours` first (name to content), then workspace, outputs and the last generation."""
-    with tarfile.open(
-        fileobj=file, mode="w|", format=tarfile.GNU_FORMAT, errors="surrogateescape", copybufsize=CHUNK
-    ) as tar:
+    with _archive(file) as tar:
         for name, content in ours.items():
             _add_ours(tar, name, content)
         generation = last_generation(volumes)
@@ -48,6 +46,18 @@ def write(
         for label, path, name in places:
             if found := volumes.lookup(label, path):
                 _add_tree(tar, *found, name, limits, volumes.problems)
+
+
+def write_tree(file: BinaryIO, fs: Ext4, top: Inode, name: str, limits: Limits, problems: list[str]) -> None:
+    """An archive of one file, or of a folder and all below it, under `name`."""
+    with _archive(file) as tar:
+        _add_tree(tar, fs, top, name, limits, problems)
+
+
+def _archive(file: BinaryIO) -> tarfile.TarFile:
+    return tarfile.open(
+        fileobj=file, mode="w|", format=tarfile.GNU_FORMAT, errors="surrogateescape", copybufsize=CHUNK
+    )
 
 
 def last_generation(volumes: Volumes) -> str:
@@ -64,14 +74,18 @@ def last_generation(volumes: Volumes) -> str:
 
 
 @contextlib.contextmanager
-def piped(writer: Callable[[BinaryIO], None]) -> Iterator[BinaryIO]:
-    """What `writer` writes, to read. A writer that fails cuts the stream short, which the reader notices."""
+def piped(writer: Callable[[BinaryIO], None], problems: list[str]) -> Iterator[BinaryIO]:
+    """What `writer` writes, to read. One that fails is noted, and cuts the stream short."""
     inlet, outlet = os.pipe()
 
     def run() -> None:
-        # A reader that has enough closes its end; all else shows as an archive without an end.
-        with contextlib.suppress(OSError, Unreadable, ValueError), os.fdopen(outlet, "wb") as file:
-            writer(file)
+        try:
+            with os.fdopen(outlet, "wb") as file:
+                writer(file)
+        except BrokenPipeError:  # the reader has enough
+            pass
+        except Exception as error:  # fed with hostile bytes: whatever it raises means that here it ends
+            problems.append(f"the archive ends early: {type(error).__name__}: {printable(str(error))}")
 
     thread = threading.Thread(target=run, daemon=True)
     with os.fdopen(inlet, "rb") as reader:

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit import host, plan
+from labkit import host, plan, smoke, surroundings
 from labkit.config import REPO, Lab
 from labkit.errors import LabError
+from labkit.gateway import keys, preflight
 from labkit.guest import Hypervisor
 
 DISK_NEEDED_GB = 12  # image 1, set 2, overlays and backups of a night, with room
@@ -29,9 +30,13 @@ class Finding:
     cure: str = ""
 
 
-def examine(lab: Lab) -> list[Finding]:
-    """Run every check. Nothing is changed but that libvirt is started where it is not."""
-    return [_safely(name, check, lab) for name, check in CHECKS.items()]
+def examine(lab: Lab, online: bool = False) -> list[Finding]:
+    """Run every check. Nothing is changed but that libvirt is started where it is not.
+
+    online: also ask the provider, with one small paid call for each model of run.yml.
+    """
+    checks = CHECKS | (ONLINE if online else {})
+    return [_safely(name, check, lab) for name, check in checks.items()]
 
 
 def _safely(name: str, check: Callable[[Lab], tuple[str, str, str]], lab: Lab) -> Finding:
@@ -57,8 +62,11 @@ def _packages(_lab: Lab) -> tuple[str, str, str]:
 
 def _virtualisation(lab: Lab) -> tuple[str, str, str]:
     wanted = lab.guest["lab_virt"]
-    if host.processor_has_virtualisation() and host.KVM.exists():
-        return "ok", "KVM", ""
+    if wanted != "emulated" and host.processor_has_virtualisation() and host.KVM.exists():
+        # Flags and device can be there where no guest boots.
+        if reason := smoke.problem("kvm", _some_kernel(lab)):
+            return "fail", f"KVM does not run a guest: {reason}", "set lab_virt: emulated in guest.yml"
+        return "ok", "KVM, and a guest boots under it", ""
     if wanted == "kvm":
         return "fail", "lab_virt is kvm, but this processor offers none", "set lab_virt: auto in guest.yml"
     return (
@@ -66,6 +74,12 @@ def _virtualisation(lab: Lab) -> tuple[str, str, str]:
         "no hardware virtualisation: the guest is emulated, about 10 times slower",
         "fine for a trial",
     )
+
+
+def _some_kernel(lab: Lab) -> Path | None:
+    """A kernel to try: of a cached image, else this host's own, if it can be read."""
+    found = [*lab.images_dir.glob("*/vmlinuz"), *Path("/boot").glob("vmlinuz-*")]
+    return next((path for path in found if os.access(path, os.R_OK)), None)
 
 
 def _memory(lab: Lab) -> tuple[str, str, str]:
@@ -154,6 +168,15 @@ def _key(lab: Lab) -> tuple[str, str, str]:
     return "warn", f"no key for {provider}", f"export {name}=..., or `lab run --model rehearsal` needs none"
 
 
+def _provider(lab: Lab) -> tuple[str, str, str]:
+    """Key, credit, models and tools, by one small paid call for each model."""
+    config = plan.gateway_config(lab, plan.make(lab), "")
+    if config.provider == plan.REHEARSAL:
+        return "ok", "the rehearsal asks nobody", ""
+    answers = preflight.ask_all(config, keys.provider_key(config))
+    return "ok", "; ".join(answer.line() for answer in answers), ""
+
+
 CHECKS: dict[str, Callable[[Lab], tuple[str, str, str]]] = {
     "packages": _packages,
     "virtualisation": _virtualisation,
@@ -162,5 +185,13 @@ CHECKS: dict[str, Callable[[Lab], tuple[str, str, str]]] = {
     "libvirt": _libvirt,
     "image": _image_source,
     "network": _network,
+    "forwarding": surroundings.forwarding,
+    "apparmor": surroundings.apparmor,
+    "gateway port": surroundings.gateway_port,
+    "sleep": surroundings.sleep,
+    "time": surroundings.time_sync,
+    "python": surroundings.python,
     "key": _key,
 }
+# Costs a fraction of a cent: only when asked for.
+ONLINE = {"provider": _provider}

@@ -32,12 +32,16 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Inode:
-    """What a name stands for. size in bytes, mtime in seconds since 1970; body: the 60 bytes of i_block."""
+    """What a name stands for. size in bytes, times in seconds since 1970; body: the 60 bytes of i_block.
+
+    mtime: last change of the content. ctime: last change of anything, the name of a folder included.
+    """
 
     number: int
     mode: int
     size: int
     mtime: int
+    ctime: int
     flags: int
     body: bytes
 
@@ -55,10 +59,10 @@ class Inode:
 
 
 class Ext4:
-    """The file system that begins `offset` bytes into `file`. Raises Unreadable where there is none."""
+    """The file system in `file`, a copy of a partition. Raises Unreadable where there is none."""
 
-    def __init__(self, file: BinaryIO, offset: int = 0) -> None:
-        self._file, self._offset = file, offset
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._length = file, file.seek(0, os.SEEK_END)
         head = self._at(1024, 1024)
         self._inodes, first, log_size, self._group_inodes = (
             _u32(head, at) for at in (0x00, 0x14, 0x18, 0x28)
@@ -75,7 +79,7 @@ class Ext4:
         self._inode_size = _u16(head, 0x58) if _u32(head, 0x4C) else 128
         self._group_size = _u16(head, 0xFE) if wide else 32
         # What lies behind the end of the disk file can't be read, whatever the file system says of its size.
-        self._blocks = min(self._blocks, (file.seek(0, os.SEEK_END) - offset) // self.block_size)
+        self._blocks = min(self._blocks, self._length // self.block_size)
         self._groups = (first + 1) * self.block_size
         if self._inode_size < 128 or self._group_size < 32:
             raise Unreadable("its head is damaged")
@@ -89,8 +93,8 @@ class Ext4:
         table = _u32(row, 0x08) | (_u32(row, 0x28) << 32 if self._group_size >= 64 else 0)
         raw = self._at(table * self.block_size + index * self._inode_size, 128)
         size = _u32(raw, 0x04) | _u32(raw, 0x6C) << 32
-        (mtime,) = struct.unpack_from("<i", raw, 0x10)
-        return Inode(number, _u16(raw, 0x00), size, mtime, _u32(raw, 0x20), raw[0x28:0x64])
+        ctime, mtime = struct.unpack_from("<ii", raw, 0x0C)
+        return Inode(number, _u16(raw, 0x00), size, mtime, ctime, _u32(raw, 0x20), raw[0x28:0x64])
 
     def find(self, path: str) -> Inode | None:
         """What lies at `path` below the root, or None. Links on the way are not followed."""
@@ -180,11 +184,10 @@ class Ext4:
         return self._at(number * self.block_size, self.block_size)
 
     def _at(self, position: int, length: int) -> bytes:
-        self._file.seek(self._offset + position)
-        data = self._file.read(length)
-        if len(data) != length:
+        if position + length > self._length:
             raise Unreadable("it ends too early")
-        return data
+        self._file.seek(position)
+        return self._file.read(length)
 
 
 def _cut(spans: list[tuple[int | None, int]], size: int) -> list[tuple[int | None, int]]:

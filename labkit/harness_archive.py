@@ -39,6 +39,11 @@ def build(lab: Lab) -> Path:
     return target
 
 
+def current_names() -> set[str]:
+    """File names of the archives that today's harness would be shipped in, one an image's Python."""
+    return {f"{_content_address(python)}.tar.gz" for python in GUEST_PYTHON.values()}
+
+
 def _pack(folder: Path, target: Path) -> None:
     """Under a name of its own first: two labs of one host may build the same archive at once."""
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".building-")

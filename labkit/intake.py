@@ -50,7 +50,7 @@ def receive(
     limits = limits or untar.Limits()
     if not target.parent.is_dir():
         target.parent.mkdir(parents=True)
-        _own(target.parent)
+        give_to_caller(target.parent)
     with _alone(target.parent):
         _refuse_to_overwrite(target)
         partial = _fresh(target)
@@ -59,7 +59,7 @@ def receive(
             for name, source in extra_files.items():
                 _add(partial, name, source, limits, extraction)
             _finish(partial, target.name, manifest, extraction)
-            _own(partial)
+            give_to_caller(partial)
         _put_aside(target)
         partial.rename(target)
     return target
@@ -225,14 +225,15 @@ def _to_disk(*paths: Path) -> None:
                 os.fsync(file.fileno())
 
 
-def _own(path: Path) -> None:
+def give_to_caller(path: Path) -> None:
     """Gives what root made under sudo to the person who typed it."""
     owner = _caller()
     if owner is None:
         return
-    for folder, _, files in os.walk(path):
-        for name in [folder, *(os.path.join(folder, file) for file in files)]:
-            os.chown(name, *owner, follow_symlinks=False)
+    os.chown(path, *owner, follow_symlinks=False)
+    for folder, folders, files in os.walk(path):
+        for name in folders + files:
+            os.chown(os.path.join(folder, name), *owner, follow_symlinks=False)
 
 
 def _caller() -> tuple[int, int] | None:

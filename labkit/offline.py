@@ -13,6 +13,8 @@ from typing import Any
 from labkit import collect, dead_disks, disk_archive, salvage, snapshot
 from labkit.dead_disks import MIRROR, ROOT, TELEMETRY, Volumes
 from labkit.ext4 import Unreadable
+from labkit.gateway.files import read_lines
+from labkit.gateway.ledger import EVENTS
 from labkit.untar import Limits
 
 # Where the databases lie in the guest, and what they are called among the copies.
@@ -48,7 +50,7 @@ def bring(
         staging.mkdir(mode=0o700)
         _take_databases(volumes, staging, limits)
         record = salvage.choose(staging, gateway)
-        volumes.problems += record.problems
+        volumes.problems += [*record.problems, *_only_on_the_host(record, gateway)]
         if volumes.lookup(ROOT, f"{sandbox}/workspace") is None:
             volumes.problems.append(f"no workspace at {sandbox}/workspace of {ROOT}")
         summary, sealed = _summary(volumes, record, gateway.name)
@@ -107,7 +109,7 @@ def _store(
     # The list goes on growing while the archive is written; it is read when that is over.
     facts = {"ready": True, "running": False, **facts, "problems": volumes.problems}
     with disk_archive.piped(
-        lambda file: disk_archive.write(file, present, volumes, sandbox, limits)
+        lambda file: disk_archive.write(file, present, volumes, sandbox, limits), volumes.problems
     ) as stream:
         return collect.store(place, gateway, target, stream, facts, limits, beside)
 
@@ -136,6 +138,13 @@ def _summary(volumes: Volumes, record: salvage.Record, run_id: str) -> tuple[byt
     sealed = salvage.sealed_summary(record.run_db)
     summary = sealed or salvage.unsealed_summary(record.run_db, run_id)
     return json.dumps(summary, indent=1).encode(), bool(sealed)
+
+
+def _only_on_the_host(record: salvage.Record, gateway: Path) -> list[str]:
+    """The guest may have pushed rows that its disks never got; they are in the run's folder all the same."""
+    numbers = (row.get("id") for row in read_lines(gateway / EVENTS))
+    ahead = sum(1 for number in numbers if type(number) is int and number > record.rows)
+    return [f"gateway/{EVENTS} has {ahead} rows that the record lacks"] if ahead else []
 
 
 def _beside(staging: Path, record: salvage.Record) -> dict[str, Path]:

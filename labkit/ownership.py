@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import shutil
 import uuid
 from pathlib import Path
 
@@ -31,9 +33,35 @@ def refuse_foreign(hypervisor: Hypervisor, name: str, lab_dir: Path) -> None:
     for kind, found in (("domain", domain), ("network", network)):
         if found is None or found.UUIDString() == made.get(kind):
             continue
-        # A state.json that was lost says nothing; the disks of the domain do.
-        if not by_its_disks:
+        # A state.json that was lost says nothing; the disks of the domain do. A network has none: one that
+        # differs from the recorded one is somebody else's.
+        if not by_its_disks or (kind == "network" and made.get(kind)):
             raise _foreign(kind, name)
+
+
+# What the kit makes in a lab's folder, as patterns: whatever else lies there is somebody's.
+OUR_FILES = (
+    "disks", "gateway", "keys", "offline", "set", "set.new", "set.old",
+    "console.log", "receipt.json*", "state.json*",
+)  # fmt: skip
+
+
+def remove_files(lab_dir: Path) -> list[str]:
+    """Remove what the kit made in the lab's folder, and the folder if nothing else is there.
+
+    Returns the names of what stays: it is not ours.
+    """
+    for path in sorted(lab_dir.iterdir()):
+        if not any(fnmatch.fnmatch(path.name, pattern) for pattern in OUR_FILES):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    left = sorted(path.name for path in lab_dir.iterdir())
+    if not left:
+        lab_dir.rmdir()
+    return left
 
 
 def _foreign(kind: str, name: str) -> LabError:

@@ -24,9 +24,13 @@ SETTINGS = {"pexpect_timeout": 1}  # seconds until a Ctrl-C is noticed
 
 @dataclass
 class Outcome:
-    """What a playbook did. changed: tasks that changed something. results: task name to its result."""
+    """What a playbook did. changed: tasks that changed something. results: task name to its result.
+
+    changed_tasks: the names of those tasks, in their order.
+    """
 
     changed: int = 0
+    changed_tasks: list[str] = field(default_factory=list)
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -50,7 +54,9 @@ def run(
             on_task(data["name"])
         elif kind == "runner_on_ok":
             outcome.results[data["task"]] = data["res"]
-            outcome.changed += bool(data["res"].get("changed"))
+            if data["res"].get("changed"):
+                outcome.changed += 1
+                outcome.changed_tasks.append(data["task"])
         elif kind in ("runner_on_failed", "runner_on_unreachable") and not data.get("ignore_errors"):
             failures.append((kind, data["task"], data["res"]))
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labkit import session, snapshot
+from labkit import drift, session, snapshot
 from labkit.config import Lab
 from labkit.receipt import Receipt
 
@@ -10,11 +10,13 @@ from labkit.receipt import Receipt
 def revert(lab: Lab, discard: bool = False) -> Receipt:
     """Back to the verified snapshot; the guest is off afterwards, also when the receipt does not hold.
 
-    Raises LabError: no verified snapshot, an uncollected run, or (exit code 6) a check that does not hold.
+    Raises LabError: no verified snapshot, an uncollected run, a guest or network that somebody changed, or
+    (exit code 6) a check that does not hold.
     """
     where = session.place(lab)
     snapshot.require_verified(where)
     session.refuse_uncollected(lab, discard)
+    drift.refuse(where)
     session.stop_gateways(lab)
     try:
         receipt = snapshot.revert(where)

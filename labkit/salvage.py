@@ -34,7 +34,7 @@ MONEY = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
 
 @dataclass
 class Record:
-    """The databases of a run. source: which one run.db is, as a clause for a person. rows: of its events."""
+    """The databases of a run. source: which one run.db is, as a clause. rows: the id of its last row."""
 
     run_db: Path | None = None
     mirror_db: Path | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,7 +63,7 @@ def begin(
     run_dir.mkdir(parents=True, mode=0o700)
     settings = harness_settings(lab, wanted)
     state.write_json(run_dir / "run.json", settings)
-    state.write_json(run_dir / "options.json", asked or {})
+    state.write_json(run_dir / "options.json", {**(asked or {}), "archive": str(archive)})
     state.update(lab.dir, run=wanted.run_id, collected=False, dirty=True)
     with _forgotten_unless_begun(lab, run_dir, keep):
         with progress.step("starting the gateway"):
@@ -98,6 +99,15 @@ def _forgotten_unless_begun(lab: Lab, run_dir: Path, keep: bool) -> Iterator[Non
                 with contextlib.suppress(LabError):
                     snapshot.switch_off(place(lab))
         raise
+
+
+def archive_of(run_dir: Path) -> Path | None:
+    """The harness's archive that the run began with, or None where it is gone (or the run is older)."""
+    try:
+        archive = Path(json.loads((run_dir / "options.json").read_text())["archive"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return archive if archive.is_file() else None
 
 
 def stop_gateways(lab: Lab) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 from labkit import lock
 from labkit.errors import LabError
 
-# Keys: fingerprint (of what `up` built from), made (libvirt objects of ours, by uuid), marker (file
-# written after the last resume), run (run_id of the session in the guest), collected (bool),
-# dirty (bool: the guest has been used since the last revert).
+# Keys: fingerprint (of what `up` built from), image (folder of the image it was built from), made (libvirt
+# objects of ours, by uuid), marker (file written after the last resume), run (run_id of the session in the
+# guest), collected (bool), dirty (bool: the guest has been used since the last revert).
 
 
 def read(lab_dir: Path) -> dict[str, Any]:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from labkit import fingerprint, session, snapshot, state
+from labkit import drift, fingerprint, session, snapshot, state
 from labkit.config import Lab
 from labkit.errors import LabError
 from labkit.gateway import process
-from labkit.gateway.ledger import EventTail
+from labkit.gateway.ledger import EVENTS, EventTail
 from labkit.gateway.progress import Progress
 from labkit.guest import Hypervisor
 
 T = TypeVar("T")
+
+QUIET_SECONDS = 900  # longer than a command (run_command_timeout_seconds) and a model call together
+
+
+def _unfinished(known: dict[str, Any]) -> bool:
+    return bool(known["run"]) and not known["collected"]
+
 
 # What to type next, by what is the case; the first row that fits speaks.
 NEXT = (
@@ -34,15 +42,29 @@ NEXT = (
         "`lab collect` brings the run home",
     ),
     (
-        lambda known: known["run"] and not known["collected"] and known["guest"] == "running",
+        lambda known: _unfinished(known) and known["guest"] != "running",
+        "the guest stopped in the middle of a run: `lab run --resume {run}` boots it as it was and goes on,"
+        " `lab collect` reads the run off its disks, `lab revert --discard` gives it up",
+    ),
+    (
+        lambda known: _unfinished(known) and not known["gateway_alive"],
+        "the gateway of the run is gone: `lab run --resume {run}` goes on with it,"
+        " `lab collect --stop` ends it and brings it home",
+    ),
+    (
+        lambda known: _unfinished(known) and (known["quiet_seconds"] or 0) > QUIET_SECONDS,
+        "nothing was heard of the session for long: if it died, `lab run --resume {run}` goes on with it;"
+        " `lab watch` shows the run, `lab collect --stop` ends it and brings it home",
+    ),
+    (
+        lambda known: _unfinished(known),
         "`lab watch` shows the run, `lab collect --stop` ends it and brings it home",
     ),
     (
-        lambda known: known["run"] and not known["collected"],
-        "the guest stopped in the middle of a run: `lab collect` says how to boot it, `lab revert --discard`"
-        " gives the run up",
+        lambda known: known["snapshot"] == "stale",
+        "inventory or roles changed: `lab up` brings the snapshot up to date, `lab up --check` says how",
     ),
-    (lambda known: known["snapshot"] == "stale", "`lab up` builds the guest again: the inventory changed"),
+    (lambda known: known["drift"], "`lab up` looks at what changed and puts it right"),
     (lambda known: known["dirty"], "`lab revert` goes back to the snapshot, `lab run` does so by itself"),
     (lambda known: True, "`lab run` starts a session"),
 )
@@ -50,7 +72,8 @@ NEXT = (
 
 def describe(lab: Lab) -> dict[str, Any]:
     """guest: absent, off, running, paused, crashed, unknown. snapshot: none, not verified, verified, stale,
-    damaged. problems: sentences about what could not be read.
+    damaged. drift: what somebody changed behind the kit's back. problems: sentences about what could not be
+    read.
 
     run: the run_id of the session in the guest, or None; with phase, step, elapsed_seconds and
     cost_usd as the gateway heard them last. Never fails for what is broken: it is what is asked for.
@@ -67,9 +90,10 @@ def describe(lab: Lab) -> dict[str, Any]:
         "run": known.get("run"),
         "collected": bool(known.get("collected")),
         "dirty": bool(known.get("dirty")),
+        "drift": _unless_broken(lambda: _drift(lab), problems, []),
         "sealed": False,
         **(_run(lab.gateway_dir / known["run"], problems) if known.get("run") else {}),
-        "problems": problems,
+        "problems": list(dict.fromkeys(problems)),
     }
 
 
@@ -86,6 +110,12 @@ def _guest(lab: Lab) -> str:
         return hypervisor.state(lab.name)
 
 
+def _drift(lab: Lab) -> list[str]:
+    """What somebody changed of guest, network and frozen files, in words."""
+    with Hypervisor() as hypervisor:
+        return [one.said for one in drift.find(session.place(lab), hypervisor)]
+
+
 def sentence(known: dict[str, Any]) -> str:
     """The description for a person: what is, then what to type."""
     lines = [
@@ -95,8 +125,8 @@ def sentence(known: dict[str, Any]) -> str:
     lines.append(f"snapshot: {known['snapshot']}{taken}")
     if known["run"]:
         lines.append(_run_line(known))
-    lines += known["problems"]
-    lines.append(next(advice for fits, advice in NEXT if fits(known)))
+    lines += known["drift"] + known["problems"]
+    lines.append(next(advice for fits, advice in NEXT if fits(known)).format(run=known["run"]))
     return "\n".join(lines)
 
 
@@ -124,7 +154,16 @@ def _run(folder: Path, problems: list[str]) -> dict[str, Any]:
         "budget_usd": settings.get("budget_usd"),
         "sealed": progress.summary is not None,
         "gateway_alive": process.alive(folder),
+        "quiet_seconds": _quiet(folder),
     }
+
+
+def _quiet(folder: Path) -> float | None:
+    """Seconds since the guest pushed an event; None where it never did."""
+    try:
+        return round(time.time() - (folder / EVENTS).stat().st_mtime, 1)
+    except OSError:
+        return None
 
 
 def _settings(folder: Path) -> dict[str, Any]:

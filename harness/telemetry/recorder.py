@@ -27,7 +27,7 @@ class Recorder:
         self.elapsed = elapsed
         self.step, self.phase = 0, "EXPLORATION"
         self._least_elapsed = 0.0
-        self._sealing = False
+        self.sealing = False  # the figures are final: the mirror's troubles are only its state from here on
         self.mirror = Mirror(mirror, self.db)
         self._open_copies()
 
@@ -41,7 +41,6 @@ class Recorder:
         """Append one row of execution_logs; durable when this returns. Returns its id."""
         if word not in events.WORDS:
             raise ValueError(f"not an event word: {word}")
-        self._sealing = self._sealing or word == events.RUN_SEALED  # the last event: none may follow
         row = {
             "step_number": self.step,
             "elapsed_seconds": round(max(self._least_elapsed, self.elapsed()), 3),
@@ -129,11 +128,11 @@ class Recorder:
         """The first failure of an outage is an event; later ones are only the state."""
         first = self.mirror.state == "ok"
         self.mirror.leave(error)
-        if first and not self._sealing:
+        if first and not self.sealing:
             self.event(events.MIRROR_DEGRADED, sanitized_output=f"the mirror is no longer written: {error}")
 
     def _healed(self, what: str) -> None:
-        if not self._sealing:
+        if not self.sealing:
             self.event(events.MIRROR_HEALED, sanitized_output=what)
 
     def _open_copies(self) -> None:

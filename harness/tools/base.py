@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 
 from harness.clock import Clock
 from harness.inspector import Inspector
+from harness.inventory import Inventory
 from harness.phases import Phase
 from harness.settings import Settings
 from harness.telemetry import events
 from harness.telemetry.recorder import Recorder
+from harness.tools.kept_outputs import KeptOutputs
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,12 @@ class Desk:
     phase: Phase
     step: int = 0
     call: int = 0  # of this step, from 1: names the output file
+    inventory: Inventory | None = None  # None: the run could not begin
+    kept: KeptOutputs = field(init=False)
     started: list[int] = field(default_factory=list)  # sessions of commands, for the end of the run
+
+    def __post_init__(self) -> None:
+        self.kept = KeptOutputs(self.settings.paths.outputs)
 
     def owner(self) -> tuple[int, int] | None:
         """uid and gid that files and commands belong to; None: stay as we are."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.append_only import Unsupported, protect
 from harness.telemetry.recorder import Recorder
 
 _PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]{1,120}")
@@ -64,6 +66,9 @@ def _create(folder: Folder, name: str, raw: bytes, owner: tuple[int, int] | None
                 os.fchown(handle, *owner)
             file.write(raw)
             file.flush()
+            if owner:  # natively, without a change of user, files stay removable
+                with contextlib.suppress(Unsupported):  # said once, by the sweep after the step
+                    protect(handle)
             os.fsync(handle)
     finally:
         os.close(where)

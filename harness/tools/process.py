@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import subprocess
 import time
@@ -21,7 +20,6 @@ from harness.tools.base import Desk, groups_of
 
 OUTPUT_CAP = 256_000_000  # bytes of output at which a command is stopped
 WHOLE = 1_000_000  # bytes up to which an output is read whole; beyond, its two ends
-KEPT = 4_000_000  # bytes of an output that are kept with the record
 TICK_MS = 100
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # The harness is spared when memory runs out, and its children inherit that: a command gives it back.
@@ -59,8 +57,7 @@ def run_command(command: str, desk: Desk, shown: bool) -> Finished:
         ending = _wait(process, limit, sink.fileno(), group, desk)
     cgroups.tidy()
     text = _read(target, desk.settings.output_limit_chars, str(target) if shown else "")
-    if shown:
-        _keep(target, desk.settings.paths.outputs / target.name)
+    (desk.kept.add if shown else desk.kept.settle)(target)
     return Finished(text, ending)
 
 
@@ -183,25 +180,6 @@ def _read(path: Path, limit: int, where: str) -> str:
     rest = f"; the whole text is in {where}" if where else ""
     missing = size - len(first.encode()) - len(last.encode())
     return f"{first}\n[about {missing} characters left out here{rest}]\n{last}"
-
-
-def _keep(source: Path, target: Path) -> None:
-    """A copy beside the record, where the Worker cannot reach it."""
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with contextlib.suppress(OSError), open(source, "rb") as whole, open(target, "wb") as copy:
-        shutil.copyfileobj(_Bounded(whole, KEPT), copy)
-
-
-class _Bounded:
-    """Reads at most `left` bytes of a file."""
-
-    def __init__(self, file, left: int) -> None:  # type: ignore[no-untyped-def]
-        self.file, self.left = file, left
-
-    def read(self, size: int) -> bytes:
-        part = self.file.read(min(size, self.left))
-        self.left -= len(part)
-        return part
 
 
 def stop_children(started: list[int]) -> None:

@@ -49,6 +49,7 @@ class GatewayConfig:
     started_at: str = dataclasses.field(default_factory=now_utc)
     key_file: str = ""  # empty: ~/.config/vm-lab/<provider>.key
     rehearsal_latency_seconds: float = 0.3
+    downtime_seconds: float = 0.0  # in which a resumed run stood still; no part of its wall limit
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "models", tuple(self.models))
@@ -79,7 +80,7 @@ class GatewayConfig:
 
     def wall_over(self, now: float | None = None) -> bool:
         """True when the gateway has outlived any run it could serve."""
-        limit = self.started + WALL_FACTOR * self.minutes * 60 + WALL_GRACE_SECONDS
+        limit = self.started + WALL_FACTOR * self.minutes * 60 + WALL_GRACE_SECONDS + self.downtime_seconds
         return (time.time() if now is None else now) > limit
 
     def save(self, run_dir: Path) -> Path:

@@ -83,3 +83,16 @@ def test_a_frozen_disk_that_changed_is_named_and_the_revert_is_not_proven(lab, b
     assert "is not proven" in done.err and "data.qcow2" in done.err
     assert lab.lab("status", "--json").json["guest"] == "off"
     assert lab.lab("revert", "--json").json["holds"] is True
+
+
+def test_after_another_qemu_the_guest_boots_cold_from_the_frozen_disks_and_the_receipt_says_so(lab, built):
+    path = lab.config.set_dir / "manifest.json"
+    was = path.read_text()
+    found = json.loads(was)
+    try:
+        path.write_text(json.dumps({**found, "versions": {**found["versions"], "qemu": "0.1.0"}}))
+        receipt = lab.lab("revert", "--json").json
+    finally:
+        path.write_text(was)
+    assert receipt["mode"] == "cold boot" and "0.1.0" in receipt["reason"]
+    assert receipt["holds"] is True and set(receipt["checks"]) == CHECKS

@@ -111,7 +111,7 @@ def _partitioned(raw: Path, labels: tuple[str, ...]) -> dict[str, int]:
     with raw.open("wb") as file:
         file.truncate((2 + sum(SIZES[label] for label in labels)) * MIB)
     table = "label: gpt\n" + "".join(f"size={SIZES[label]}MiB, name={label}\n" for label in labels[:-1])
-    run("sfdisk", "--quiet", raw, stdin=table + f"name={labels[-1]}\n")
+    run("sfdisk", "--quiet", "--no-reread", "--no-tell-kernel", raw, stdin=table + f"name={labels[-1]}\n")
     first, second = MIB, MIB + SIZES[labels[0]] * MIB
     return dict(zip(labels, (first, second), strict=True))
 

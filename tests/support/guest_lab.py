@@ -114,9 +114,9 @@ class GuestLab:
         """`lab WORDS`, which must end with that exit code (None: any)."""
         return self.command(str(REPO / "lab"), *words, code=code, stdin=stdin, seconds=seconds)
 
-    def ssh(self, command: str, code: int | None = 0, stdin: Path | None = None) -> str:
+    def ssh(self, command: str, code: int | None = 0, stdin: Path | None = None, seconds: float = 600) -> str:
         """Standard output of a shell command that root ran in the guest."""
-        return self.lab("ssh", "--", command, code=code, stdin=stdin).out
+        return self.lab("ssh", "--", command, code=code, stdin=stdin, seconds=seconds).out
 
     def as_worker(self, script: str) -> str:
         """A script of tests/guest/scripts, run in the guest as the Worker. Returns its last line."""

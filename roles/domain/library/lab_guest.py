@@ -65,6 +65,7 @@ def build(hypervisor: Hypervisor, wanted: dict) -> bool:
     state.update(
         lab_dir,
         built=recipe,
+        image=str(image),
         made={
             "domain": hypervisor.domain(name).UUIDString(),
             "network": hypervisor.network(name).UUIDString(),

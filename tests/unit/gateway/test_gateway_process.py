@@ -16,6 +16,7 @@ import pytest
 
 from labkit.errors import LabError
 from labkit.gateway import pidfile, process
+from labkit.gateway.config import token_hash
 
 ROOT = Path(__file__).parents[3]
 
@@ -84,6 +85,16 @@ def test_after_a_kill_the_gateway_starts_again_on_the_same_port(run_gateway, eve
     os.kill(pidfile.read(running.folder), signal.SIGKILL)
     assert wait_until_dead(running.folder)
     running.start()
+    assert running.push(event(3)).json() == {"watermark": 3}
+
+
+def test_a_resumed_run_has_its_events_and_a_new_token_and_the_old_one_opens_nothing(run_gateway, event):
+    running = run_gateway()
+    running.push(event(1), event(2))
+    running.stop()
+    process.start(running.folder, replace(running.config, token_sha256=token_hash("another")))
+    assert running.push(event(3)).status_code == 401
+    running.http.headers["authorization"] = "Bearer another"
     assert running.push(event(3)).json() == {"watermark": 3}
 
 

@@ -200,3 +200,14 @@ def test_an_outage_that_outlasts_a_restart_is_not_reported_again_and_its_end_is(
     (tmp_path / "mirror").unlink()
     last = Record(tmp_path, tmp_path / "mirror")
     last.assert_healed()
+
+
+def test_a_mirror_that_fails_while_the_run_is_sealed_adds_no_event_to_the_final_figures(record, tmp_path):
+    record.work()
+    record.recorder.sealing = True
+    shutil.rmtree(tmp_path / "mirror")
+    (tmp_path / "mirror").write_text("in the way")
+    record.recorder.checkpoint({"status": "sealed"})
+    record.recorder.event(events.RUN_SEALED)
+    assert record.words() == []
+    assert record.recorder.mirror_state.startswith("degraded: ")

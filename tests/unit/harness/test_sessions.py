@@ -211,7 +211,7 @@ def test_the_report_of_an_earlier_run_in_a_kept_guest_does_not_count_as_this_one
     notes.mkdir(parents=True)
     (notes / "final_report_v1.md").write_text("of another run\n")
     with ScriptedGateway(worker=lambda body: say("no report from me")) as gateway:
-        run = run_session(run_settings(tmp_path / "sandbox", gateway.url, minutes=0.05))
+        run = run_session(run_settings(tmp_path / "sandbox", gateway.url, minutes=0.03))
     assert run.summary["final_report"] == "notes/final_report_v2.md"
     assert (notes / "final_report_v1.md").read_text() == "of another run\n"
 
@@ -319,28 +319,6 @@ def test_sigterm_seals_within_seconds_even_in_the_middle_of_a_command(tmp_path):
     assert time.monotonic() - began < 10
     assert run.summary["stop_reason"] == "interrupted"
     assert run.summary["final_report_by"] == "harness"
-
-
-def test_a_killed_harness_goes_on_where_it_was(tmp_path):
-    settings = run_settings(tmp_path / "sandbox", "", minutes=0.05, report_reserve_fraction=0.03)
-    plan = diligent(call("execute_shell", command="sleep 0.2"), call("list_workspace"))
-    with ScriptedGateway(worker=plan) as gateway:
-        settings["gateway_url"] = gateway.url
-        process = start(settings)
-        while len(gateway.asked("worker")) < 8:
-            time.sleep(0.02)
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        run = run_session(settings)
-        assert gateway.refused == []
-    assert len(run.events("RUN_STARTED")) == len(run.events("RESUMED")) == 1
-    times = [row[0] for row in run.rows("SELECT elapsed_seconds FROM execution_logs ORDER BY id")]
-    assert times == sorted(times)
-    calls, results = len(run.events("TOOL_CALL")), len(run.events("TOOL_RESULT"))
-    assert calls == results
-    sql = "SELECT * FROM execution_logs ORDER BY id"
-    assert run.rows(sql) == run.rows(sql, "mirror/run.db")
 
 
 def test_wrong_settings_are_told_in_a_sentence(tmp_path):

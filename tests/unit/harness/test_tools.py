@@ -1,7 +1,6 @@
 """UNIT: the six tools on a real file system and with real processes; the Inspector is a stub that is told."""
 
 import os
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from harness_run import run_settings
 from scripted_gateway import TOKEN, ScriptedGateway
+from small_disks import small_disk
 
 from harness import tools
 from harness.__main__ import _make_folders
@@ -20,6 +20,7 @@ from harness.settings import from_dict
 from harness.telemetry.recorder import Recorder
 from harness.tools import cgroups
 from harness.tools.base import Desk
+from harness.tools.kept_outputs import KeptOutputs
 from harness.tools.process import stop_children
 
 
@@ -114,16 +115,15 @@ def test_a_command_starts_only_once_its_cgroup_holds_it(desk, tmp_path, monkeypa
     assert "it's quoted /" in told
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a command as somebody else")
 def test_commands_and_files_belong_to_the_tool_user_who_cannot_reach_the_record():
-    sandbox = Path(tempfile.mkdtemp())
-    sandbox.chmod(0o755)
-    desk = make_desk(sandbox, tool_user="nobody")
-    told = shell(desk, f"id -un; id -Gn; cat {desk.settings.paths.primary_db}; touch notes/mine").text
+    with small_disk("tmpfs", 32) as disk:
+        desk = make_desk(disk.folder / "sandbox", tool_user="nobody")
+        told = shell(desk, f"id -un; id -Gn; cat {desk.settings.paths.primary_db}; touch notes/mine").text
+        tools.use("write_scratchpad", {"filename": "a.md", "content": "x"}, desk)
+        owners = {path.owner() for path in desk.settings.paths.notes.iterdir()}
     assert told.startswith("nobody\nnogroup\n")
     assert "Permission denied" in told
-    tools.use("write_scratchpad", {"filename": "a.md", "content": "x"}, desk)
-    assert {path.owner() for path in desk.settings.paths.notes.iterdir()} == {"nobody"}
+    assert owners == {"nobody"}
 
 
 def test_long_output_is_cut_and_the_rest_can_be_read(desk):
@@ -283,3 +283,23 @@ def test_a_page_that_is_too_large_or_missing_is_not_reviewed(desk):
 def test_a_command_is_ended_before_the_harness_when_memory_runs_out(tmp_path):
     desk = make_desk(tmp_path)
     assert "500" in shell(desk, "cat /proc/self/oom_score_adj").text
+
+
+def test_kept_outputs_stay_below_their_total_and_the_oldest_big_ones_say_what_was_dropped(tmp_path):
+    kept = KeptOutputs(tmp_path / "outputs", total=1_000_000, look_every=1)
+    for number in range(20):
+        source = tmp_path / f"step-{number}.txt"
+        source.write_bytes(b"x" * 200_000 if number else b"small")
+        kept.add(source)
+        os.utime(tmp_path / "outputs" / source.name, (number + 1, number + 1))
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "outputs").iterdir()}
+    assert len(sizes) == 20 and sum(sizes.values()) < 1_100_000
+    assert sizes["step-0.txt"] == 5 and sizes["step-19.txt"] == 200_000
+    assert "kept 4000 of 200000 bytes" in (tmp_path / "outputs/step-1.txt").read_text()
+
+
+def test_an_output_that_is_not_shown_is_kept_in_part_only(desk):
+    desk.inspector = Gate("ALLOW", "ALLOW")
+    shell(desk, "curl --version; yes | head -c 9000000")
+    (path,) = desk.settings.paths.outputs.iterdir()
+    assert path.stat().st_size < 4_001_000

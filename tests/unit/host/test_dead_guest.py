@@ -141,6 +141,13 @@ def test_the_mirror_becomes_the_record_where_it_is_the_longer_one(guest):
     assert (guest.target / "not-the-record/primary.db").is_file()
 
 
+def test_rows_that_only_the_host_has_are_told(guest):
+    rows = guest_disks.rows(guest.trees["lab-telemetry"] / "run.db")
+    guest.push(*(event(number) for number in range(1, rows + 3)))
+    guest.build().collect()
+    assert "gateway/events.jsonl has 2 rows that the record lacks" in offline.said(guest.target)
+
+
 def test_a_damaged_run_db_is_kept_beside_the_mirror_that_takes_its_place(guest):
     telemetry = guest.trees["lab-telemetry"]
     (telemetry / "run.db-wal").unlink()
@@ -175,6 +182,7 @@ def test_a_journal_that_was_not_replayed_is_replayed_on_the_copy(guest, tmp_path
 
     guest.build(journal).collect()
     assert (guest.target / "workspace/late.bin").read_bytes() == b"b" * 4096
+    assert guest.manifest()["guest"]["problems"] == []
 
 
 def test_the_guests_own_disks_are_not_touched_and_no_copy_is_left(guest):

@@ -155,6 +155,17 @@ def words(lab: Lab, text: str) -> list[str]:
     return [word.format(**places) for word in shlex.split(text)]
 
 
+def test_a_refusal_is_added_to_the_sessions_list_where_there_is_one(lab: Lab):
+    listed = lab.sandbox / "tmp/.lab-refused"
+    assert lab.run("rm", str(lab.notes / "a.md")).returncode == 1
+    assert not listed.exists()
+    listed.touch()
+    assert "refused" in lab.run("rm", "-rf", str(lab.notes / "a.md"), str(lab.notes / "deep")).stderr
+    assert "refused" in lab.run("unlink", str(lab.notes / "a.md")).stderr
+    assert lab.run("rm", "-f", str(lab.tools / "main.o")).returncode == 0
+    assert listed.read_text() == "rm\nunlink\n"
+
+
 @pytest.mark.parametrize(("where", "command"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_it_refuses_and_removes_nothing_at_all(lab: Lab, where: str, command: str) -> None:
     before = lab.tree()

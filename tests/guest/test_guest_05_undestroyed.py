@@ -1,0 +1,33 @@
+"""HOST: after a session its workspace is attacked, by the Worker and by root; no note, no script is lost."""
+
+import json
+
+import guest_lab
+import pytest
+
+
+@pytest.fixture(scope="module")
+def attacked(lab, collected):
+    """What tests/guest/scripts/destroyers.py found, attack by attack."""
+    command = "python3 - /sandbox worker /opt/lab-harness"
+    return json.loads(lab.ssh(command, code=None, stdin=guest_lab.SCRIPTS / "destroyers.py", seconds=1100))
+
+
+def test_none_of_the_ways_to_destroy_loses_a_note_or_a_script(attacked):
+    lost = {
+        f"{result['what']} as {result['as']}": result["lost"]
+        for result in attacked["results"]
+        if result["lost"]
+    }
+    assert not lost
+    assert attacked["attempts"] >= 60
+
+
+def test_everything_else_of_the_last_generation_comes_back_byte_exact(attacked):
+    assert [result["what"] for result in attacked["results"] if not result["exact"]] == []
+    assert any(result["restored"] for result in attacked["results"]), "the attacks on tools/ did something"
+
+
+def test_the_listed_limit_is_a_limit(attacked):
+    """Root can take the attribute away; the snapshot and the host's copies answer that."""
+    assert all(result["lost"] for result in attacked["limits"])
