@@ -47,4 +47,4 @@ lock: setup
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build *.egg-info
-	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -path ./runs -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +   # runs/ is evidence

@@ -17,7 +17,7 @@ def test_a_second_up_has_nothing_to_do(lab, built):
 
 def test_a_shell_in_a_guest_that_is_off_is_refused_with_what_to_type(lab, built):
     done = lab.lab("ssh", code=4)
-    assert "the guest 'labtest' is off" in done.err and "start labtest` boot it" in done.err
+    assert "the guest 'labtest' is off" in done.err and "`lab run` starts it" in done.err
 
 
 def test_another_inventory_is_named_by_an_option_as_well(lab, built):
