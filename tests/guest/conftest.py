@@ -5,10 +5,13 @@ Files run in the order of their names. Each fixture makes what it stands for whe
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,18 +35,30 @@ def pytest_configure() -> None:
 def lab(request):
     if os.geteuid() != 0:
         pytest.exit("the guest tests make a virtual machine and want root: sudo make test-guest", 3)
-    found = guest_lab.GuestLab()
-    found.write_files()
-    host.ensure_libvirt()
-    if not guest_lab.KEEP:
-        _remove_leftovers(found)
-    try:
-        yield found
-    finally:
-        if request.session.testsfailed:
-            _show_traces(found)
+    with _alone():
+        found = guest_lab.GuestLab()
+        found.write_files()
+        host.ensure_libvirt()
         if not guest_lab.KEEP:
-            _remove(found)
+            _remove_leftovers(found)
+        try:
+            yield found
+        finally:
+            if request.session.testsfailed:
+                _show_traces(found)
+            if not guest_lab.KEEP:
+                _remove(found)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """A second run on this host would take the first one's guest for a leftover."""
+    with open(guest_lab.LOCK, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pytest.exit("other guest tests are running on this machine: wait until they are over", 3)
+        yield
 
 
 def _remove_leftovers(lab: guest_lab.GuestLab) -> None:

@@ -27,6 +27,7 @@ from labkit.receipt import Receipt
 REPO = config.REPO
 NAME = "labtest"
 STATE = Path("/var/lib/vm-lab-test")
+LOCK = Path("/var/lib/vm-lab-test.lock")  # held by the guest tests; .ci/run knows this name too
 SCRIPTS = REPO / "tests" / "guest" / "scripts"
 # Another network than the default lab's, so that both can run at once; small, so that saving is quick.
 GUEST = {
