@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 UV := .venv/bin/uv
 COMPILE := $(UV) pip compile --quiet --generate-hashes --no-header --universal
 
-.PHONY: help test test-fast test-guest lint soak bench lock setup clean
+.PHONY: help test test-fast test-guest lint soak soak-fresh soak-fast soak-guest bench lock setup clean
 .NOTPARALLEL:
 
 help:
@@ -12,7 +12,7 @@ help:
 	@echo "make test-fast    what needs no guest"
 	@echo "make test-guest   one real guest: up, verify, run, collect, query, revert, down (wants root)"
 	@echo "make lint         ruff"
-	@echo "make soak         what is too long for every change"
+	@echo "make soak         what is too long for every change; parts: soak-fresh soak-fast soak-guest (docs/soak.md)"
 	@echo "make bench        the benchmarks; each prints JSON"
 	@echo "make lock         compile the three lock files again"
 	@echo "make clean        remove caches and .venv; guests and collected runs stay"
@@ -32,9 +32,20 @@ test-guest: setup
 lint: setup
 	$(PYTHON) -m ruff check .
 
+# What is in it, how long it takes and how it ended last: docs/soak.md. Cheapest first.
+soak: soak-fresh soak-fast soak-guest
+
+# A bare Debian in a folder: set-up where nothing is installed. Wants root.
+soak-fresh: setup
+	$(PYTHON) -m pytest -v --timeout=1800 tests/soak
+
 # The fast tests ten times over in changing order of the hash seed: what passes only by luck fails here.
-soak: setup
+soak-fast: setup
 	for round in {1..10}; do PYTHONHASHSEED=$$round $(PYTHON) -m pytest -q -x || exit 1; done
+
+# All guest tests, with those that are passed over otherwise.
+soak-guest: setup
+	LAB_TEST_SOAK=1 $(PYTHON) -m pytest -s -v --timeout=2400 tests/guest
 
 bench: setup
 	./lab up
