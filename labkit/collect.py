@@ -105,11 +105,17 @@ def _packages() -> dict[str, str]:
 def _kit() -> dict[str, str | None]:
     """This kit's own version; the commit where it is a clone and git answers."""
     project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
-    asked = subprocess.run(
-        ["git", "-C", str(REPO), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
-    commit = asked.stdout.strip() or None
-    return {"version": project["version"], "commit": commit, "python": platform.python_version()}
+    return {"version": project["version"], "commit": _commit(), "python": platform.python_version()}
+
+
+def _commit() -> str | None:
+    """A host need not have git: the kit may have come as an archive."""
+    command = ["git", "-C", str(REPO), "rev-parse", "HEAD"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return asked.stdout.strip() or None
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
