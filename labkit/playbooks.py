@@ -119,6 +119,8 @@ def _environment() -> dict[str, str]:
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"),
         "PYTHONPATH": str(REPO),
+        # Ansible refuses a locale that this host does not have, such as the one ssh brought along.
+        "LC_ALL": "C.UTF-8",
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_LOCALHOST_WARNING": "0",
     }
