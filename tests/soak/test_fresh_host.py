@@ -5,12 +5,13 @@ The tests stand on each other in this order: what root installs, the next one fi
 """
 
 import json
+import shlex
 
 import pytest
 
 pytestmark = pytest.mark.timeout(1800)
 # What a folder without an init system, or this machine around it, may rightly be told to mend.
-OF_THE_PLACE = set("virtualisation memory disk libvirt network forwarding apparmor time key".split())
+OF_THE_PLACE = {"virtualisation", "memory", "disk", "network", "gateway port", "apparmor", "time", "key"}
 
 
 def findings(said) -> dict[str, dict]:
@@ -82,6 +83,24 @@ def test_the_dry_road_to_a_guest_meets_no_missing_part(roots_host):
     said = roots_host.lab("root", "up --check --json")
     assert said.code in (0, 3) and "Traceback" not in said.err, said
     assert "is missing" not in said.err and "not found" not in said.err, said
+
+
+def test_the_image_is_bootstrapped_with_what_was_installed(roots_host):
+    """The domain is left out: its network would be this machine's."""
+    program = "from labkit import config, playbooks; playbooks.run('../tests/soak/image', config.load())"
+    line = f"cd {roots_host.clone('root')} && .venv/bin/python -P -c {shlex.quote(program)}"
+    line += " && cd /var/lib/vm-lab/images/debian-12-* && sha256sum --check SHA256SUMS"
+    said = roots_host.typed("root", line, seconds=900)
+    assert said.code == 0 and "disk.qcow2: OK" in said.out, said
+
+
+def test_a_collected_run_can_be_described_without_git(roots_host):
+    assert roots_host.typed("root", "command -v git").code != 0
+    program = "from labkit import collect; print(collect._kit()['commit'])"
+    said = roots_host.typed(
+        "root", f"cd {roots_host.clone('root')} && .venv/bin/python -P -c {shlex.quote(program)}"
+    )
+    assert said.out.strip() == "None", said
 
 
 def test_a_user_with_sudo_is_told_what_runs_as_root_and_it_works(annas_host):

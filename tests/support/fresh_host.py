@@ -116,6 +116,8 @@ class FreshHost:
         home = "/root" if user == "root" else f"/home/{user}"
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         variables = {"HOME": home, "USER": user, "PATH": path, "TERM": "dumb", "COLUMNS": "160"}
+        # What ssh brings along; a bare host has no such locale.
+        variables["LANG"] = "en_US.UTF-8"
         setting = [f"{name}={value}" for name, value in (variables | _pip_environment()).items()]
         inside = [str(self.root), user, *setting, "bash", "-c", line]
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
