@@ -23,7 +23,7 @@ setup:
 test: test-fast test-guest
 
 test-fast: setup
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n 2 --dist loadfile
 
 # -s: a guest takes minutes, and what `lab` says meanwhile is the sign of life.
 test-guest: setup
