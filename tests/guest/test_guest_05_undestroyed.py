@@ -1,15 +1,23 @@
 """HOST: after a session its workspace is attacked, by the Worker and by root; no note, no script is lost."""
 
 import json
+import os
 
 import guest_lab
 import pytest
+
+SOAK = os.environ.get("LAB_TEST_SOAK") == "1"  # all of them; otherwise one of each kind
+FEW = (
+    "rm", "rm of a folder", "unlink", "shred and remove", "python os.remove", "python open for writing", "mv over",
+    "mv of the folder", "cp over", "redirection", "truncate", "sed -i", "git clean", "rsync --delete", "find -delete",
+    "tar over", "dd", "mkfs on a loop", "tools and all",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def attacked(lab, collected):
     """What tests/guest/scripts/destroyers.py found, attack by attack."""
-    command = "python3 - /sandbox worker /opt/lab-harness"
+    command = "python3 - /sandbox worker /opt/lab-harness" + ("" if SOAK else f" '{','.join(FEW)}'")
     return json.loads(lab.ssh(command, code=None, stdin=guest_lab.SCRIPTS / "destroyers.py", seconds=1100))
 
 
@@ -20,7 +28,7 @@ def test_none_of_the_ways_to_destroy_loses_a_note_or_a_script(attacked):
         if result["lost"]
     }
     assert not lost
-    assert attacked["attempts"] >= 60
+    assert attacked["attempts"] >= (140 if SOAK else 2 * len(FEW))
 
 
 def test_everything_else_of_the_last_generation_comes_back_byte_exact(attacked):
@@ -28,6 +36,7 @@ def test_everything_else_of_the_last_generation_comes_back_byte_exact(attacked):
     assert any(result["restored"] for result in attacked["results"]), "the attacks on tools/ did something"
 
 
+@pytest.mark.skipif(not SOAK, reason="it loses the notes: LAB_TEST_SOAK=1")
 def test_the_listed_limit_is_a_limit(attacked):
     """Root can take the attribute away; the snapshot and the host's copies answer that."""
     assert all(result["lost"] for result in attacked["limits"])

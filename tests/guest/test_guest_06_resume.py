@@ -12,6 +12,8 @@ from labkit.gateway import pidfile
 from labkit.gateway.config import GatewayConfig
 from labkit.guest import Hypervisor
 
+pytestmark = pytest.mark.skipif(os.environ.get("LAB_TEST_SOAK") != "1", reason="six minutes: LAB_TEST_SOAK=1")
+
 MINUTES = "4"
 SETTINGS = "cat /etc/lab-harness/run.json"
 
