@@ -8,9 +8,9 @@ import pytest
 
 SOAK = os.environ.get("LAB_TEST_SOAK") == "1"  # all of them; otherwise one of each kind
 FEW = (
-    "rm", "rm of a folder", "unlink", "shred and remove", "python os.remove", "python open for writing", "mv over",
-    "mv of the folder", "cp over", "redirection", "truncate", "sed -i", "git clean", "rsync --delete", "find -delete",
-    "tar over", "dd", "mkfs on a loop", "tools and all",
+    "rm", "rm of a folder", "unlink", "shred and remove", "python os.remove", "python open for writing",
+    "mv over", "mv of the folder", "cp over", "redirection", "truncate", "sed -i", "git clean",
+    "rsync --delete", "find -delete", "tar over", "dd", "mkfs on a loop", "tools and all",
 )  # fmt: skip
 
 
