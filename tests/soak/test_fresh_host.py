@@ -89,7 +89,7 @@ def test_the_image_is_bootstrapped_with_what_was_installed(roots_host):
     """The domain is left out: its network would be this machine's."""
     program = "from labkit import config, playbooks; playbooks.run('../tests/soak/image', config.load())"
     line = f"cd {roots_host.clone('root')} && .venv/bin/python -P -c {shlex.quote(program)}"
-    line += " && cd /var/lib/vm-lab/images/debian-12-* && sha256sum --check SHA256SUMS"
+    line += " && cd /var/lib/vm-lab/images/debian-12-*/ && sha256sum --check SHA256SUMS"
     said = roots_host.typed("root", line, seconds=900)
     assert said.code == 0 and "disk.qcow2: OK" in said.out, said
 
