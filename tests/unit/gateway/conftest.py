@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -82,8 +83,12 @@ class Running:
         return process.stop(self.folder)
 
     def kill(self) -> None:
+        """As by a crash; returns when the process is gone, which takes a moment on a busy machine."""
         if pid := pidfile.read(self.folder):
             os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while pidfile.read(self.folder) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def chat(self, **changes: object) -> httpx2.Response:
         body = {"model": "test/model", "messages": [{"role": "user", "content": "hello"}], "user": "worker"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import threading
 import time
 from pathlib import Path
@@ -286,7 +285,7 @@ def test_a_call_that_a_dead_gateway_left_behind_is_charged(relay, upstream):
     deadline = time.monotonic() + 20
     while not upstream.seen and time.monotonic() < deadline:
         time.sleep(0.02)
-    os.kill(pidfile.read(running.folder), signal.SIGKILL)
+    running.kill()
     lost.join()
     running.start()
     (line,) = running.requests()

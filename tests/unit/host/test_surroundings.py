@@ -98,7 +98,9 @@ def test_a_taken_gateway_port_is_a_failure_that_says_how_to_find_the_holder(lab_
     )
 
 
-def test_an_address_that_is_not_there_yet_is_no_fault(lab):
+def test_an_address_that_is_not_there_yet_is_no_fault(make_lab):
+    addresses = {"lab_host_address": "198.51.100.1", "lab_guest_address": "198.51.100.10"}
+    lab = make_lab(guest={"lab_network_cidr": "198.51.100.0/24", **addresses})
     assert surroundings.gateway_port(lab)[0] == "ok"
 
 
