@@ -412,7 +412,7 @@ def list_runs(json: Json = False) -> None:
 
 @app.command()
 def query(
-    question: Annotated[str, typer.Argument(help="A named question, or SQL. `lab query list` names them.")],
+    question: Annotated[str, typer.Argument(help="A named question (`list` names them) or SQL.")],
     run: RunName = "last",
     json: Json = False,
     csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
@@ -423,7 +423,11 @@ def query(
     if json:
         terminal.write_json(result, sys.stdout)
     elif csv:
-        terminal.write_csv(result, sys.stdout)
+        try:
+            terminal.write_csv(result, sys.stdout)
+            sys.stdout.flush()
+        except BrokenPipeError:  # `| head` has enough: no error, and typer would make it one
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     else:
         terminal.show(result, Console())
 

@@ -95,7 +95,8 @@ def load(inventory: Path | None = None) -> Lab:
 
 def _problem(lab: Lab) -> str:
     of_providers = limits.problem_of_providers(lab.run["run_providers"])
-    return limits.problem_of(lab.guest) or of_providers or limits.problem_of_hook(lab.run)
+    of_run = limits.problem_of_run(lab.run) or of_providers or limits.problem_of_hook(lab.run)
+    return limits.problem_of(lab.guest) or of_run
 
 
 def _variables(folder: Path, file: str) -> dict[str, Any]:

@@ -24,12 +24,33 @@ SIZES = {
     "lab_backups_keep": (1, 10_000),
     "lab_backups_keep_days": (0, 365),
 }
+# The same for run.yml.
+RUN_SIZES = {
+    "run_minutes": (1, 48 * 60),
+    "run_budget_usd": (0.01, 10_000),
+    "run_gateway_port": (1, 65_535),
+    "run_max_completion_tokens": (1, 1_000_000),
+    "run_request_timeout_seconds": (5, 3600),
+    "run_backup_every_steps": (1, 10_000),
+    "run_nudge_every_minutes": (1, 48 * 60),
+    "run_command_timeout_seconds": (1, 24 * 3600),
+    "run_disk_limit_percent": (10, 99),
+    "run_report_reserve_fraction": (0.01, 0.5),
+    "run_repeat_limit": (2, 100),
+    "run_repeat_window": (2, 1000),
+    "run_output_limit_chars": (100, 1_000_000),
+}
 
 
 def problem_of(guest: dict[str, Any]) -> str:
     """The first value of guest.yml that can't work, as a sentence; empty when all can."""
     problems = (check(guest) for check in (_name, _paths, _choices, _sizes, _network))
     return next((problem for problem in problems if problem), "")
+
+
+def problem_of_run(run: dict[str, Any]) -> str:
+    """The first number of run.yml that can't work, as a sentence; empty when all can."""
+    return _outside(run, RUN_SIZES)
 
 
 def problem_of_providers(providers: dict[str, Any]) -> str:
@@ -78,10 +99,16 @@ def _choices(guest: dict[str, Any]) -> str:
     return ""
 
 
+def _outside(values: dict[str, Any], sizes: dict[str, tuple[float, float]]) -> str:
+    for variable, (low, high) in sizes.items():
+        if not low <= values[variable] <= high:  # NaN is between nothing
+            return f"{variable} {values[variable]} is not between {low} and {high}"
+    return ""
+
+
 def _sizes(guest: dict[str, Any]) -> str:
-    for variable, (low, high) in SIZES.items():
-        if not low <= guest[variable] <= high:
-            return f"{variable} {guest[variable]} is not between {low} and {high}"
+    if problem := _outside(guest, SIZES):
+        return problem
     if guest["lab_mirror_gb"] >= guest["lab_data_disk_gb"]:
         return "lab_mirror_gb leaves nothing of lab_data_disk_gb for the backups"
     return ""

@@ -71,6 +71,10 @@ class Run:
                 return self._answer(statement)
         except duckdb.InterruptException as error:
             raise _refused(f"the query was stopped after {timeout:g} s", "add a WHERE or a LIMIT") from error
+        except RuntimeError as error:  # DuckDB's word for Ctrl-C
+            if isinstance(error.__context__, KeyboardInterrupt) or "interrupted" in str(error):
+                raise KeyboardInterrupt from error
+            raise
         except duckdb.Error as error:
             if late.is_set():
                 raise _refused(f"the query was stopped after {timeout:g} s") from error

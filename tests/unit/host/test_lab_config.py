@@ -77,6 +77,23 @@ def test_a_value_that_cannot_work_is_named(inventory, variable, value):
     assert variable in refusal(inventory, guest={variable: value}).message
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("run_minutes", 0),
+        ("run_budget_usd", float("nan")),
+        ("run_gateway_port", 99_999),
+        ("run_report_reserve_fraction", 10.0),
+        ("run_disk_limit_percent", 920),
+        ("run_command_timeout_seconds", -1),
+        ("run_backup_every_steps", 0),
+        ("run_output_limit_chars", 0),
+    ],
+)
+def test_a_number_of_a_run_that_cannot_work_is_named(inventory, variable, value):
+    assert variable in refusal(inventory, run={variable: value}).message
+
+
 def test_a_provider_without_an_address_is_named(inventory):
     error = refusal(inventory, run={"run_providers": {"mine": {"key_env": "MY_KEY"}}})
     assert "provider mine" in error.message and "base_url" in error.message
