@@ -191,6 +191,10 @@ class Hypervisor:
             return {}
         return {lease["mac"]: lease["ipaddr"] for lease in found.DHCPLeases()}
 
+    def wait_for_agent(self, name: str, seconds: float) -> None:
+        """Return once the guest agent answers; LabError (unreachable) after `seconds`."""
+        self._agent(name, "guest-ping", {}, time.monotonic() + seconds)
+
     def run_in_guest(self, name: str, argv: list[str], stdin: bytes = b"", seconds: float = 60) -> str:
         """Run a program through the guest agent, as root; returns its output.
 

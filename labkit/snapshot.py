@@ -29,6 +29,7 @@ RAM = "ram.save"
 MAX_CLOCK_ERROR_SECONDS = 2.0
 RESUME_PROGRAM = "/usr/local/sbin/lab-resume"
 SEED_BYTES = 64
+AGENT_SECONDS = 180
 MANIFEST_KEYS = ("fingerprint", "host_key", "sha256", "taken_at", "verified", "versions")
 
 
@@ -166,16 +167,16 @@ def revert(place: Place) -> Receipt:
     (place.dir / "receipt.json").unlink(missing_ok=True)  # an older one must not stand for this revert
     receipt = Receipt(place.name, _now())
     begin = time.monotonic()
-    with Hypervisor() as hypervisor, ThreadPoolExecutor(1) as background:
+    with Hypervisor() as hypervisor, ThreadPoolExecutor(2) as background:
         hypervisor.start_network(place.name)
         making = background.submit(_make_disks, place)
+        hashing = background.submit(_frozen_hashes, place, found)
         hypervisor.stop(place.name)
         receipt.seconds["stop"] = time.monotonic() - begin
         making.result()
         _put_disks(place)
         state.update(place.dir, run=None, collected=None, dirty=None)  # gone with the old overlays
         _start(hypervisor, place, found, receipt)
-        hashing = background.submit(_frozen_hashes, place, found)
         receipt.seconds["resume"] = time.monotonic() - begin - receipt.seconds["stop"]
         _renew_clock_and_seed(hypervisor, place)
         receipt.seconds["renew"] = time.monotonic() - begin - sum(receipt.seconds.values())
@@ -233,9 +234,9 @@ def _start(hypervisor: Hypervisor, place: Place, found: dict[str, Any], receipt:
 
 def _renew_clock_and_seed(hypervisor: Hypervisor, place: Place) -> None:
     """Step the clock, reseed the kernel's generator, restart sshd: before any key is used."""
-    hypervisor.run_in_guest(
-        place.name, [RESUME_PROGRAM, f"{time.time():.3f}"], secrets.token_bytes(SEED_BYTES), seconds=180
-    )
+    hypervisor.wait_for_agent(place.name, AGENT_SECONDS)  # a cold boot takes a while
+    seed = secrets.token_bytes(SEED_BYTES)  # and the time is told when it is over
+    hypervisor.run_in_guest(place.name, [RESUME_PROGRAM, f"{time.time():.3f}"], seed)
 
 
 def _check_inside(place: Place, found: dict[str, Any], receipt: Receipt) -> None:
