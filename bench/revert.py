@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -28,6 +29,7 @@ INTERNAL = "<domainsnapshot><name>bench</name></domainsnapshot>"
 
 def ours(place: snapshot.Place) -> dict[str, float]:
     """One revert with its receipt. Returns seconds: total, and what of it stopped the old guest."""
+    os.sync()  # neither side pays for what the other one wrote
     receipt = snapshot.revert(place)
     receipt.demand()
     return {"total": receipt.seconds["total"], "stop": receipt.seconds["stop"]}
@@ -39,6 +41,7 @@ def native(place: snapshot.Place, hypervisor: Hypervisor) -> float:
     internal = domain.snapshotCreateXML(INTERNAL, 0)
     with Shell(place.address, place.keys_dir) as shell:
         shell.run("echo used > /root/used; sync")
+    os.sync()
     begin = time.monotonic()
     domain.revertToSnapshot(internal, 0)
     with Shell(place.address, place.keys_dir) as shell:
