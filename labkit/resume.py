@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit import drift, ownership, playbooks, session, snapshot, state
+from labkit import drift, ownership, session, snapshot, state
 from labkit.config import Lab
 from labkit.disks import FIXED, WRITABLE
 from labkit.errors import UNREACHABLE, USAGE, LabError
@@ -204,10 +204,4 @@ def _start_session(lab: Lab, folder: Path, token: str, progress: Progress) -> No
         progress.say("the harness this run began with is gone: it goes on with today's")
         archive = build(lab)
     with progress.step("starting the session from its checkpoint"):
-        playbooks.run(
-            "run",
-            lab,
-            progress.detail,
-            lab_harness_archive=str(archive),
-            lab_harness_settings={**settings, "token": token},
-        )
+        session.start_harness(lab, archive, {**settings, "token": token}, progress)

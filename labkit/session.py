@@ -70,14 +70,15 @@ def begin(
             pid = process.start(run_dir, gateway, hook(lab))
             progress.say(awake.keep(pid, wanted.run_id))
         with progress.step("installing the harness and starting the session"):
-            playbooks.run(
-                "run",
-                lab,
-                progress.detail,
-                lab_harness_archive=str(archive),
-                lab_harness_settings={**settings, "token": token},
-            )
+            start_harness(lab, archive, {**settings, "token": token}, progress)
     return run_dir
+
+
+def start_harness(lab: Lab, archive: Path, settings: dict[str, Any], progress: Progress) -> None:
+    """Ship the archive into the running guest and start its service. settings: run.json, token included."""
+    playbooks.run(
+        "run", lab, progress.detail, lab_harness_archive=str(archive), lab_harness_settings=settings
+    )
 
 
 @contextlib.contextmanager
