@@ -127,7 +127,7 @@ def _leftovers(lab_dir: Path) -> Iterator[tuple[str, Path, str]]:
     for name in (*spare, dead_disks.FOLDER):
         if (lab_dir / name).is_dir() and not (lab_dir / name).is_symlink():
             yield "leftover", lab_dir / name, why
-    for pattern in ("*.partial", "disks/*.partial", "disks/*.new"):
+    for pattern in ("*.partial", "disks/*.partial", "disks/*.new", "disks/*.old"):
         for path in sorted(lab_dir.glob(pattern)):
             yield "leftover", path, why
 

@@ -6,6 +6,7 @@ snapshots/README.md says what each file is for.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -13,6 +14,7 @@ import secrets
 import shutil
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +22,19 @@ from typing import Any
 
 from labkit import disks, state
 from labkit.domain_xml import with_backing_chain
-from labkit.errors import EVIDENCE, LabError
+from labkit.errors import EVIDENCE, UNREACHABLE, LabError
 from labkit.guest import Hypervisor
 from labkit.receipt import Receipt
 from labkit.ssh import Shell
 
+FORMAT = 2  # of the set, its manifest, and how a resumed guest is told the time
 RAM = "ram.save"
 MAX_CLOCK_ERROR_SECONDS = 2.0
+FREEZE_PROGRAM = "/usr/local/sbin/lab-freeze"
 RESUME_PROGRAM = "/usr/local/sbin/lab-resume"
+RESUME_CHANNEL = "vm-lab.resume.0"
 SEED_BYTES = 64
+COLD = "cold boot"
 AGENT_SECONDS = 180
 MANIFEST_KEYS = ("fingerprint", "host_key", "sha256", "taken_at", "verified", "versions")
 
@@ -82,6 +88,11 @@ def require_verified(place: Place) -> dict[str, Any]:
             f"the guest '{place.name}' has no snapshot",
             "`lab up` builds the guest and takes one; `lab status` shows what exists",
         )
+    if found.get("format") != FORMAT:
+        raise LabError(
+            f"the snapshot of '{place.name}' was taken by another version of the kit",
+            "`lab up` builds the guest again and takes a new one; `lab collect` first, where a run is in it",
+        )
     # A later build that was interrupted has taken the definition this set belongs to away.
     if not found["verified"] or state.read(place.dir).get("fingerprint") != found["fingerprint"]:
         raise LabError(
@@ -113,6 +124,7 @@ def take(place: Place, fingerprint: str) -> dict[str, Any]:
 def _freeze(place: Place, new: Path, fingerprint: str) -> dict[str, Any]:
     """Fill the folder `new` with a whole set."""
     with Hypervisor() as hypervisor:
+        hypervisor.run_in_guest(place.name, [FREEZE_PROGRAM])
         live = hypervisor.live_form(place.name)
         hypervisor.save(place.name, new / RAM)
         xml = hypervisor.saved_xml(new / RAM)
@@ -128,7 +140,7 @@ def _freeze(place: Place, new: Path, fingerprint: str) -> dict[str, Any]:
     for file in (RAM, *disks.WRITABLE.values(), *disks.FIXED):
         (new / file).chmod(0o400)
     found = {
-        "format": 1,
+        "format": FORMAT,
         "name": place.name,
         "taken_at": _now(),
         "fingerprint": fingerprint,
@@ -170,15 +182,18 @@ def revert(place: Place) -> Receipt:
     with Hypervisor() as hypervisor, ThreadPoolExecutor(2) as background:
         hypervisor.start_network(place.name)
         making = background.submit(_make_disks, place)
-        hashing = background.submit(_frozen_hashes, place, found)
+        go = threading.Event()
+        go.set()
+        hashing = background.submit(_frozen_hashes, place, found, go)
         hypervisor.stop(place.name)
         receipt.seconds["stop"] = time.monotonic() - begin
         making.result()
         _put_disks(place)
         state.update(place.dir, run=None, collected=None, dirty=None)  # gone with the old overlays
-        _start(hypervisor, place, found, receipt)
+        with _held(go):  # QEMU reads its memory: both would wait for each other
+            _start(hypervisor, place, found, receipt)
         receipt.seconds["resume"] = time.monotonic() - begin - receipt.seconds["stop"]
-        _renew_clock_and_seed(hypervisor, place)
+        _renew_clock_and_seed(hypervisor, place, receipt.mode)
         receipt.seconds["renew"] = time.monotonic() - begin - sum(receipt.seconds.values())
         _check_inside(place, found, receipt)
         receipt.seconds["ssh"] = time.monotonic() - begin - sum(receipt.seconds.values())
@@ -186,6 +201,7 @@ def revert(place: Place) -> Receipt:
     receipt.seconds["total"] = time.monotonic() - begin
     receipt.seconds = {part: round(value, 2) for part, value in receipt.seconds.items()}
     state.write_json(place.dir / "receipt.json", receipt.as_dict())
+    _remove_old_disks(place)
     return receipt
 
 
@@ -211,32 +227,52 @@ def _make_disks(place: Place) -> None:
 
 
 def _put_disks(place: Place) -> None:
+    """The new files in place of the old ones, which stay beside them: removing gigabytes takes a while."""
     for file in (*disks.WRITABLE.values(), *disks.FIXED):
+        if (place.disks_dir / file).exists():
+            (place.disks_dir / file).replace(place.disks_dir / f"{file}.old")
         (place.disks_dir / f"{file}.new").replace(place.disks_dir / file)
+
+
+def _remove_old_disks(place: Place) -> None:
+    for old in place.disks_dir.glob("*.old"):
+        old.unlink()
 
 
 def _start(hypervisor: Hypervisor, place: Place, found: dict[str, Any], receipt: Receipt) -> None:
     """Resume from the RAM image, or boot cold where that can't work; the receipt says which."""
     now = hypervisor.versions()
     if now != found["versions"]:
-        receipt.mode, receipt.reason = "cold boot", f"taken on {found['versions']}, this host has {now}"
+        receipt.mode, receipt.reason = COLD, f"taken on {found['versions']}, this host has {now}"
     else:
         try:
             hypervisor.restore(place.set_dir / RAM, (place.set_dir / "domain.xml").read_text())
             return
         except LabError as error:
-            receipt.mode, receipt.reason = "cold boot", error.message
+            receipt.mode, receipt.reason = COLD, error.message
             hypervisor.stop(place.name)
             _make_disks(place)
             _put_disks(place)
     hypervisor.start(place.name)
 
 
-def _renew_clock_and_seed(hypervisor: Hypervisor, place: Place) -> None:
-    """Step the clock, reseed the kernel's generator, restart sshd: before any key is used."""
-    hypervisor.wait_for_agent(place.name, AGENT_SECONDS)  # a cold boot takes a while
-    seed = secrets.token_bytes(SEED_BYTES)  # and the time is told when it is over
-    hypervisor.run_in_guest(place.name, [RESUME_PROGRAM, f"{time.time():.3f}"], seed)
+def _renew_clock_and_seed(hypervisor: Hypervisor, place: Place, mode: str) -> None:
+    """Step the clock and reseed the kernel's generator; sshd starts after it, so no key is used before."""
+    if mode == COLD:
+        hypervisor.wait_for_agent(place.name, AGENT_SECONDS)  # the time is told when the boot is over
+        hypervisor.run_in_guest(place.name, [RESUME_PROGRAM], f"{_time_and_seed()}\n".encode())
+        return
+    answer = hypervisor.ask_over(RESUME_CHANNEL, place.name, _time_and_seed())
+    if answer != "resumed":
+        raise LabError(
+            f"the guest '{place.name}' did not renew its clock and seed: {answer or 'it says nothing'}",
+            "`lab revert` starts again from the snapshot; `lab up` takes a new one",
+            UNREACHABLE,
+        )
+
+
+def _time_and_seed() -> str:
+    return f"{time.time():.3f} {secrets.token_hex(SEED_BYTES)}"
 
 
 def _check_inside(place: Place, found: dict[str, Any], receipt: Receipt) -> None:
@@ -299,9 +335,19 @@ def _stands_on(place: Place, file: str) -> bool:
     return info.get("backing-filename") == str(place.set_dir / file)
 
 
-def _frozen_hashes(place: Place, found: dict[str, Any]) -> dict[str, str]:
+def _frozen_hashes(place: Place, found: dict[str, Any], go: threading.Event) -> dict[str, str]:
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)  # the resuming guest goes first
-    return {file: disks.sha256(place.set_dir / file) for file in found["sha256"]}
+    return {file: disks.sha256(place.set_dir / file, go) for file in found["sha256"]}
+
+
+@contextlib.contextmanager
+def _held(go: threading.Event) -> Iterator[None]:
+    """What waits for `go` waits until the block is left, in whatever way."""
+    go.clear()
+    try:
+        yield
+    finally:
+        go.set()
 
 
 def _replace_folder(new: Path, target: Path) -> None:

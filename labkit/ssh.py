@@ -151,4 +151,4 @@ def _open_port(address: str, port: int, deadline: float) -> socket.socket:
         except OSError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(0.1)
+            time.sleep(0.02)

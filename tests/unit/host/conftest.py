@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from labkit import config, state
+from labkit import config, snapshot, state
 from labkit.config import Lab
 
 MANIFEST = {
-    "format": 1,
+    "format": snapshot.FORMAT,
     "name": "unit",
     "taken_at": "2026-11-29T18:00:00Z",
     "verified": True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
@@ -71,11 +72,20 @@ def frozen(lab, with_manifest):
 
 
 def test_one_changed_byte_of_a_frozen_file_shows(lab, frozen):
-    place = session.place(lab)
-    assert snapshot._frozen_hashes(place, frozen) == frozen["sha256"]
+    place, go = session.place(lab), threading.Event()
+    go.set()
+    assert snapshot._frozen_hashes(place, frozen, go) == frozen["sha256"]
     (lab.set_dir / "system.qcow2").write_text("what system.qcow2 h0lds")
-    found = snapshot._frozen_hashes(place, frozen)
+    found = snapshot._frozen_hashes(place, frozen, go)
     assert [name for name in found if found[name] != frozen["sha256"][name]] == ["system.qcow2"]
+
+
+def test_a_snapshot_of_another_version_of_the_kit_is_not_resumed(lab, with_manifest):
+    lab.set_dir.mkdir(parents=True)
+    with_manifest(lab, format=snapshot.FORMAT - 1)
+    with pytest.raises(LabError, match="another version of the kit") as caught:
+        snapshot.require_verified(session.place(lab))
+    assert "lab up" in caught.value.hint
 
 
 def test_a_set_that_lost_a_file_is_refused_before_the_guest_is_touched(lab, frozen):
