@@ -152,7 +152,7 @@ def test_the_verb_restores_from_a_collected_run_without_root_or_guest(tmp_path, 
     synthetic_run.build(tmp_path / "runs", steps=2)
     monkeypatch.setenv("LAB_RUNS", str(tmp_path / "runs"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("labkit.cli._lab", None)  # whoever asks for the guest fails
+    monkeypatch.setattr("labkit.verbs.record.open_lab", None)  # whoever asks for the guest fails
     done = CliRunner().invoke(cli.app, ["restore", "notes/hash_speed.md", "--run", "last"])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "restored-hash_speed.md").read_text() == "sha256 is fastest here\n"

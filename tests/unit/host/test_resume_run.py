@@ -238,9 +238,9 @@ def test_status_of_a_run_at_work_speaks_of_watching_only():
 
 
 def test_other_options_beside_resume_are_refused():
-    from labkit import cli
+    from labkit.verbs import session as verbs
 
     with pytest.raises(LabError, match="nothing of it can be changed") as caught:
-        cli._refuse_with_resume(None, 3.0, None, False)
+        verbs._refuse_with_resume(None, 3.0, None, False)
     assert caught.value.code == USAGE != NOT_READY
-    cli._refuse_with_resume(None, None, False)
+    verbs._refuse_with_resume(None, None, False)

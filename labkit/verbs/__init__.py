@@ -1,0 +1,1 @@
+"""HOST: the verbs of the command line, one module a group."""

@@ -1,0 +1,161 @@
+"""HOST: the verbs of a session: it starts, is watched, is asked to finish, is brought home."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from labkit import config
+from labkit.errors import LIMIT, OK, UNREACHABLE, USAGE, LabError
+from labkit.verbs.shared import SESSION, Discard, Inventory, Json, alone, app, open_lab, out
+
+LIMIT_REASONS = ("budget exhausted", "disk limit reached", "wall limit reached", "model unreachable")
+
+
+@app.command(rich_help_panel=SESSION)
+def run(
+    inventory: Inventory = None,
+    minutes: Annotated[float | None, typer.Option(help="Length of the session.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Dollars, hard limit.")] = None,
+    model: Annotated[str | None, typer.Option(help="The Worker's model; `rehearsal` needs no key.")] = None,
+    inspector_model: Annotated[str | None, typer.Option(help="The Inspector's; default: the same.")] = None,
+    task: Annotated[
+        Path | None, typer.Option(help="A file with the Worker's task; default: its own choice.")
+    ] = None,
+    prompt: Annotated[
+        Path | None, typer.Option(help="A file in place of the Worker's prompt; default: the shipped one.")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Go on with the guest as it is, without a revert.")
+    ] = False,
+    discard: Discard = False,
+    no_preflight: Annotated[
+        bool, typer.Option("--no-preflight", help="Start without a paid call and a look at the disk before.")
+    ] = False,
+    resume: Annotated[
+        str | None, typer.Option(help="Go on with this run after a crash: a run_id, or `last`.")
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Return once the session has started.")] = False,
+    json: Json = False,
+) -> None:
+    """Start an unattended session and watch it (q leaves, Ctrl-C asks it to finish)."""
+    from labkit import drift, lookahead, plan, provision, session
+    from labkit.progress import Progress
+
+    lab = config.load(inventory)
+    if resume is not None:
+        _refuse_with_resume(minutes, budget, model, inspector_model, task, prompt, keep, discard)
+        _resume(inventory, resume, detach, json)
+        return
+    wanted = plan.make(lab, minutes, budget, model, inspector_model, task, prompt)
+    lab = open_lab(inventory, "starting a session")
+    with alone(lab, "run"):
+        session.refuse_uncollected(lab, discard)
+        provision.refuse_stale(lab)
+        drift.refuse(session.place(lab))
+        progress = Progress()
+        asked = lookahead.look_ahead(lab, wanted, progress, check=not no_preflight)
+        folder = session.begin(lab, wanted, keep, progress, {"typed": sys.argv[1:], **asked})
+    if detach:
+        out({"run": wanted.run_id}, json, f"run {wanted.run_id} has started; `lab watch` shows it")
+        return
+    _watch(lab, folder, json)
+
+
+def _refuse_with_resume(*options: object) -> None:
+    if any(option not in (None, False) for option in options):
+        raise LabError(
+            "--resume goes on with a run as it was asked for: nothing of it can be changed",
+            "leave the other options out (--detach may stay)",
+            USAGE,
+        )
+
+
+def _resume(inventory: Path | None, which: str, detach: bool, as_json: bool) -> None:
+    from labkit import resume as resuming
+    from labkit.progress import Progress
+
+    lab = open_lab(inventory, "going on with a session")
+    with alone(lab, "run"):
+        folder = resuming.resume(lab, which, Progress())
+    if detach:
+        out({"run": folder.name}, as_json, f"run {folder.name} goes on; `lab watch` shows it")
+        return
+    _watch(lab, folder, as_json)
+
+
+@app.command(rich_help_panel=SESSION)
+def watch(inventory: Inventory = None, json: Json = False) -> None:
+    """Show the run that is in the guest, live."""
+    from labkit import session
+
+    lab = open_lab(inventory, "watching the run")
+    _watch(lab, session.watchable(lab), json)
+
+
+def _watch(lab: config.Lab, folder: Path, as_json: bool) -> None:
+    from labkit import presence
+    from labkit.gateway import commands
+    from labkit.watch import watch as show
+
+    outcome = show(
+        folder,
+        on_interrupt=lambda: commands.append(folder, "finish"),
+        console=Console(stderr=True),
+        guest_gone=presence.Watcher(lab.name).word,
+    )
+    if outcome.how == "sealed":
+        summary = outcome.summary or {}
+        reason = summary.get("stop_reason", "unknown")
+        out(summary, as_json, f"run {folder.name} is sealed ({reason}); `lab collect` brings it to runs/")
+        raise typer.Exit(LIMIT if reason in LIMIT_REASONS else OK)
+    if outcome.how == "lost":
+        raise LabError(
+            f"the gateway of run {folder.name} is gone; the record so far is in {folder}",
+            f"`lab run --resume {folder.name}` goes on with it, `lab collect --stop` saves what there is",
+            UNREACHABLE,
+        )
+    if outcome.how == "guest":
+        raise LabError(
+            f"the guest '{lab.name}' is {outcome.word} in the middle of run {folder.name};"
+            f" the record so far is in {folder}",
+            "`lab status` says what to type",
+            UNREACHABLE,
+        )
+    out({"run": folder.name, "how": "left"}, as_json, "the session goes on; `lab watch` shows it again")
+
+
+@app.command(rich_help_panel=SESSION)
+def finish(inventory: Inventory = None, json: Json = False) -> None:
+    """Ask the session to write its report and end."""
+    from labkit import session
+    from labkit.gateway import commands
+
+    folder = session.watchable(open_lab(inventory, "asking the session to finish", libvirt=False))
+    number = commands.append(folder, "finish")
+    out({"run": folder.name, "command": number}, json, f"asked run {folder.name} to finish")
+
+
+@app.command(rich_help_panel=SESSION)
+def collect(
+    inventory: Inventory = None,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop a session that still runs.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Switch the guest off and read its disks, though it may answer.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Bring the run that is in the guest to runs/<run_id>; from a dead guest, off its disks."""
+    from labkit import collecting, session
+    from labkit.progress import Progress
+
+    lab = open_lab(inventory, "collecting the run")
+    folder = session.current(lab)
+    progress = Progress()
+    with alone(lab, "collect"), progress.step(f"collecting run {folder.name}"):
+        target = collecting.collect(lab, folder, stop, offline, progress.detail, progress.say)
+    out({"run": folder.name, "folder": str(target)}, json, f"run {folder.name} is in {target}")

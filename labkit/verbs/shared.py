@@ -1,0 +1,54 @@
+"""HOST: what all verbs share: the app they register with, the options they have in common, printing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from labkit import config
+from labkit.analysis.text import harmless
+
+# hypervisor verbs import their parts when they are called: the analysis runs where libvirt is not
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+    pretty_exceptions_enable=False,
+    help="Leave two language-model agents alone in a disposable virtual machine, and see what happened.",
+)
+Json = Annotated[bool, typer.Option("--json", help="Print data as JSON.")]
+Inventory = Annotated[Path | None, typer.Option(help="Another inventory folder (or LAB_INVENTORY).")]
+Discard = Annotated[bool, typer.Option("--discard", help="Throw an uncollected run away.")]
+RunName = Annotated[str, typer.Option("--run", help="A run_id, its beginning, or `last`.")]
+GUEST, SESSION, RECORD = "The guest", "A session", "Collected runs"  # the panels of `lab --help`
+
+
+def out(data: Any, as_json: bool, text: str = "") -> None:
+    """Print data: JSON when asked, otherwise a line for a person."""
+    if as_json:
+        typer.echo(json.dumps(data, indent=1, sort_keys=True, default=str))
+    elif text:
+        typer.echo(harmless(text))
+
+
+def open_lab(inventory: Path | None, why: str, libvirt: bool = True) -> config.Lab:
+    """The lab, as root, with libvirt running."""
+    from labkit import host
+
+    lab = config.load(inventory)
+    host.become_root(lab, why)
+    if libvirt:
+        host.ensure_libvirt()
+    return lab
+
+
+def alone(lab: config.Lab, verb: str) -> contextlib.AbstractContextManager[None]:
+    """No other verb that changes this lab while this one does."""
+    from labkit import lock
+
+    return lock.hold(lab.state_dir, lab.name, verb)
