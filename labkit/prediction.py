@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from labkit import drift, fingerprint, session, snapshot
+from labkit import drift, fingerprint, lock, session, snapshot
 from labkit.config import Lab
 from labkit.errors import LabError
 from labkit.guest import Hypervisor
 
 NOTHING, REDEFINE, CONVERGE, REBUILD, BUILD = "nothing", "redefine", "converge", "rebuild", "build"
+WAIT = "wait"
 SPOKEN = {
+    WAIT: "nothing now: another command is at work; ask again when it is over",
     NOTHING: "nothing to do: the snapshot is what the inventory asks for",
     REDEFINE: "define guest and network again as they were; the snapshot stays",
     CONVERGE: "go back to the snapshot, apply the safeguards, take a new snapshot",
@@ -23,18 +25,30 @@ SHOWN = 12
 
 @dataclass(frozen=True)
 class Prediction:
-    """would: one of the words above. why: sentences, the files and variables that changed by name."""
+    """would: one of the words above. why: sentences, the files and variables that changed by name.
+
+    at_work: the command that holds the lab, where one does.
+    """
 
     would: str
     why: tuple[str, ...] = ()
+    at_work: lock.Holder | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return {"would": self.would, "why": list(self.why)}
+        holder = self.at_work.as_dict() if self.at_work else None
+        return {"would": self.would, "why": list(self.why), "at_work": holder}
 
     def text(self) -> str:
         """For a person."""
         more = [f"  ... and {len(self.why) - SHOWN} more"] if len(self.why) > SHOWN else []
         return "\n".join([SPOKEN[self.would], *(f"  {line}" for line in self.why[:SHOWN]), *more])
+
+
+def from_outside(lab: Lab) -> Prediction:
+    """Like `of`, for who does not hold the lab: while another command does, there is no telling."""
+    if holder := lock.holder(lab.state_dir, lab.name):
+        return Prediction(WAIT, (holder.said(),), holder)
+    return of(lab)
 
 
 def of(lab: Lab) -> Prediction:

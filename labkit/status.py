@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from labkit import drift, fingerprint, session, snapshot, state
+from labkit import drift, fingerprint, lock, session, snapshot, state
 from labkit.config import Lab
 from labkit.errors import LabError
 from labkit.gateway import process
@@ -27,6 +27,11 @@ def _unfinished(known: dict[str, Any]) -> bool:
 
 # What to type next, by what is the case; the first row that fits speaks.
 NEXT = (
+    (
+        lambda known: known["at_work"] and _unfinished(known) and not known["sealed"],
+        "`lab watch` shows the run; `lab status` says more when that command is over",
+    ),
+    (lambda known: known["at_work"], "wait until it is over, or end it with Ctrl-C in its terminal"),
     (lambda known: known["guest"] == "unknown", "`lab doctor` starts libvirt, or says why it can't"),
     (lambda known: known["guest"] == "absent", "`lab up` builds the guest"),
     (
@@ -72,17 +77,20 @@ NEXT = (
 
 def describe(lab: Lab) -> dict[str, Any]:
     """guest: absent, off, running, paused, crashed, unknown. snapshot: none, not verified, verified, stale,
-    damaged. drift: what somebody changed behind the kit's back. problems: sentences about what could not be
-    read.
+    damaged. at_work: the command that holds the lab (verb, pid, since), or None. drift: what somebody changed
+    behind the kit's back; not looked for while a command is at work. problems: sentences about what could
+    not be read.
 
     run: the run_id of the session in the guest, or None; with phase, step, elapsed_seconds and
     cost_usd as the gateway heard them last. Never fails for what is broken: it is what is asked for.
     """
     problems: list[str] = []
+    holder = lock.holder(lab.state_dir, lab.name)
     known = _unless_broken(lambda: state.read(lab.dir), problems, {})
     word, taken_at = _unless_broken(lambda: _snapshot(lab, known), problems, ("damaged", None))
     return {
         "lab": lab.name,
+        "at_work": {**holder.as_dict(), "said": holder.said()} if holder else None,
         "guest": _unless_broken(lambda: _guest(lab), problems, "unknown"),
         "address": lab.address,
         "snapshot": word,
@@ -90,7 +98,7 @@ def describe(lab: Lab) -> dict[str, Any]:
         "run": known.get("run"),
         "collected": bool(known.get("collected")),
         "dirty": bool(known.get("dirty")),
-        "drift": _unless_broken(lambda: _drift(lab), problems, []),
+        "drift": [] if holder else _unless_broken(lambda: _drift(lab), problems, []),
         "sealed": False,
         **(_run(lab.gateway_dir / known["run"], problems) if known.get("run") else {}),
         "problems": list(dict.fromkeys(problems)),
@@ -122,10 +130,13 @@ def sentence(known: dict[str, Any]) -> str:
         f"guest '{known['lab']}': {known['guest']}" + (", used since the snapshot" if known["dirty"] else "")
     ]
     taken = f" ({known['snapshot_taken_at']})" if known["snapshot_taken_at"] else ""
-    lines.append(f"snapshot: {known['snapshot']}{taken}")
+    yet = " yet" if known["at_work"] and known["snapshot"] in ("none", "not verified") else ""
+    lines.append(f"snapshot: {known['snapshot']}{yet}{taken}")
     if known["run"]:
         lines.append(_run_line(known))
     lines += known["drift"] + known["problems"]
+    if known["at_work"]:
+        lines.append(known["at_work"]["said"])
     lines.append(next(advice for fits, advice in NEXT if fits(known)).format(run=known["run"]))
     return "\n".join(lines)
 

@@ -65,7 +65,7 @@ def up(
         raise LabError("--check changes nothing, --converge boots the guest", "choose one of them", USAGE)
     lab = open_lab(inventory, "looking at the guest" if check else "building the guest", libvirt=not check)
     if check:
-        expected = prediction.of(lab)
+        expected = prediction.from_outside(lab)
         out(expected.as_dict(), json, expected.text())
         return
     with alone(lab, "up"):

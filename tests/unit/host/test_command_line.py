@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 from typer.testing import CliRunner
 
-from labkit import cli, lock, state
+from labkit import cli, state
 from labkit.config import REPO
 
 VERBS = sorted(
@@ -89,12 +90,39 @@ def test_a_missing_gateway_folder_is_one_sentence(lab_command, tmp_path):
     assert "missing or empty" in refusal(lab_command("finish"), code=3)
 
 
+@pytest.fixture
+def at_work(tmp_path):
+    """Another process that holds the lab, as `lab demo` does."""
+    program = "import sys, pathlib, time; from labkit import lock\n" + (
+        "with lock.hold(pathlib.Path(sys.argv[1]), 'unit', 'demo'): print('held', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "state")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPO)
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
 @AS_ROOT
-def test_status_answers_while_another_command_holds_the_lab(lab_command, tmp_path):
-    with lock.hold(tmp_path / "state", "unit", "up"):
-        done = lab_command("status", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["snapshot"] == "none"
+def test_status_says_which_command_is_at_work_since_when(lab_command, at_work):
+    said = lab_command("status").stdout
+    assert f"`lab demo` (process {at_work.pid}, since " in said and "snapshot: none yet" in said
+    assert said.splitlines()[-1].startswith("wait until it is over")
+    known = json.loads(lab_command("status", "--json").stdout)["at_work"]
+    assert (known["verb"], known["pid"]) == ("demo", at_work.pid)
+    assert known["since"].startswith(time.strftime("%Y-"))
+    at_work.kill()
+    at_work.wait()
+    assert json.loads(lab_command("status", "--json").stdout)["at_work"] is None
+
+
+@AS_ROOT
+def test_up_check_says_who_is_at_work_and_predicts_nothing(lab_command, at_work):
+    said = lab_command("up", "--check").stdout
+    assert "`lab demo`" in said and str(at_work.pid) in said and "did not finish" not in said
+    predicted = json.loads(lab_command("up", "--check", "--json").stdout)
+    assert predicted["would"] == "wait" and predicted["at_work"]["pid"] == at_work.pid
 
 
 def test_runs_without_any_is_a_sentence_and_an_empty_list_as_json(lab_command):
@@ -162,3 +190,33 @@ def test_without_root_the_same_command_runs_under_sudo_from_the_same_folder(tmp_
     assert "OPENROUTER_API_KEY" in words[1] and "LAB_RUNS" in words[1]
     assert "sk-canary" not in done.stdout + done.stderr  # a name is passed, never the key
     assert "asking libvirt needs root: sudo lab status" in done.stderr
+
+
+# libvirt's test driver in place of the machine's own, which no unit test may start or change.
+OTHER_LIBVIRT = (
+    "from labkit import guest, host\nhost.ensure_libvirt = lambda: False\n"
+    "guest.Hypervisor.__init__.__defaults__ = ('test:///default',)"
+)
+
+
+@pytest.fixture
+def elsewhere(tmp_path, inventory):
+    """Runs `lab ...` against the test driver; its inventory and its runs are in a temporary folder."""
+    environment = {**os.environ, "LAB_INVENTORY": str(inventory()), "LAB_RUNS": str(tmp_path / "runs")}
+    return lambda *arguments: child(OTHER_LIBVIRT, *arguments, env=environment, cwd=tmp_path)
+
+
+@AS_ROOT
+@pytest.mark.parametrize("verb", [["revert"], ["run", "--model", "rehearsal"], ["collect"], ["down"]])
+def test_a_second_command_is_told_who_is_at_work_or_what_is_missing(elsewhere, at_work, verb):
+    said = refusal(elsewhere(*verb), code=3)
+    named = f"`lab demo` (process {at_work.pid}" in said and "is at work on the lab 'unit'" in said
+    assert named or (verb == ["collect"] and "no run is in the guest" in said)
+
+
+@AS_ROOT
+@pytest.mark.parametrize("verb", [["revert"], ["run", "--model", "rehearsal"], ["collect"], ["down"]])
+def test_a_verb_with_nothing_to_work_on_leaves_nothing_on_the_disk(elsewhere, tmp_path, verb):
+    done = elsewhere(*verb)
+    assert (done.returncode, "nothing to remove" in done.stdout) in ((3, False), (0, True)), done.stderr
+    assert not (tmp_path / "state").exists()

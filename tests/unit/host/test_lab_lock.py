@@ -51,6 +51,52 @@ def test_a_killed_holder_leaves_no_lock_behind(tmp_path, holder):
         assert (tmp_path / ".unit.lock").read_text().split()[:2] == ["revert", str(os.getpid())]
 
 
+def test_who_is_at_work_can_be_asked_without_making_or_keeping_anything(tmp_path, holder):
+    found = lock.holder(tmp_path, "unit")
+    assert (found.verb, found.pid) == ("up", holder.pid)
+    assert lock.holder(tmp_path, "other") is None
+    assert [path.name for path in tmp_path.iterdir()] == [".unit.lock"]
+    holder.kill()
+    holder.wait()
+    assert lock.holder(tmp_path, "unit") is None
+
+
+def test_a_lab_that_was_never_made_leaves_no_lock_and_no_folder_behind(tmp_path):
+    with pytest.raises(LabError, match="no"), lock.hold(tmp_path / "deep/state", "unit", "revert"):
+        raise LabError("no snapshot")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_lock_of_a_lab_that_exists_stays(tmp_path):
+    (tmp_path / "unit").mkdir()
+    with lock.hold(tmp_path, "unit", "revert"):
+        pass
+    assert (tmp_path / ".unit.lock").is_file()
+
+
+TAKE_OFTEN = """
+import pathlib, sys, time
+from labkit import lock
+from labkit.errors import LabError
+folder, count = pathlib.Path(sys.argv[1]), 0
+while count < 20:
+    try:
+        with lock.hold(folder, "unit", "up"):
+            (folder / "inside").touch(exist_ok=False)  # fails if another process is inside as well
+            time.sleep(0.001)
+            (folder / "inside").unlink()
+            count += 1
+    except LabError:
+        pass
+"""
+
+
+def test_a_lock_file_that_is_removed_by_its_holder_still_lets_in_one_at_a_time(tmp_path):
+    command = [sys.executable, "-c", TAKE_OFTEN, str(tmp_path)]
+    takers = [subprocess.Popen(command, cwd=REPO, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [(taker.communicate(timeout=60)[1], taker.returncode) for taker in takers] == [("", 0)] * 3
+
+
 def test_the_lock_does_not_lie_in_the_folder_that_down_removes(tmp_path):
     with lock.hold(tmp_path, "unit", "down"):
         assert [path.name for path in tmp_path.iterdir()] == [".unit.lock"]

@@ -217,7 +217,7 @@ def test_the_harness_a_run_began_with_is_found_again(lab, folder):
 
 def known(**changes):
     base = {"guest": "running", "snapshot": "verified", "run": RUN_ID, "sealed": False, "collected": False}
-    base |= {"dirty": True, "gateway_alive": True, "quiet_seconds": 5.0}
+    base |= {"dirty": True, "gateway_alive": True, "quiet_seconds": 5.0, "at_work": None}
     return base | changes
 
 
@@ -231,6 +231,12 @@ def advice(**changes) -> str:
 def test_status_of_a_run_that_broke_off_says_how_to_go_on_and_how_to_end_it(changes):
     said = advice(**changes)
     assert f"`lab run --resume {RUN_ID}`" in said and "`lab collect" in said
+
+
+def test_while_another_command_is_at_work_nobody_is_told_to_interfere():
+    at_work = {"verb": "demo", "pid": 1, "since": "", "said": ""}
+    assert "`lab watch`" in advice(at_work=at_work)
+    assert advice(at_work=at_work, run=None, snapshot="not verified").startswith("wait until it is over")
 
 
 def test_status_of_a_run_at_work_speaks_of_watching_only():
