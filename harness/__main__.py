@@ -30,6 +30,7 @@ from harness.telemetry import events
 from harness.telemetry.aside import put_aside
 from harness.telemetry.recorder import Recorder
 from harness.tools.base import Desk, user_ids
+from harness.world import REAL, World
 
 
 def main(arguments: list[str]) -> int:
@@ -49,20 +50,20 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def run(wanted: Settings, stop: threading.Event) -> dict:
+def run(wanted: Settings, stop: threading.Event, world: World = REAL) -> dict:
     """One session from start to sealed. Returns the run summary."""
     _put_earlier_runs_aside(wanted)
     _make_folders(wanted)
-    clock = Clock(wanted.length_seconds, wanted.report_reserve_fraction)
-    recorder = Recorder(wanted.paths.primary_db, wanted.paths.mirror_db, wanted.token, clock.elapsed)
+    clock = Clock(wanted.length_seconds, wanted.report_reserve_fraction, world.now, world.wait)
+    recorder = _recorder(wanted, clock, world)
     before = recorder.state()
     if "summary" in before:
         return json.loads(before["summary"])  # started once more after the end: nothing is left to do
-    link = GatewayLink(wanted)
+    link = (world.link or GatewayLink)(wanted)
     try:
-        loop = _begin(wanted, recorder, clock, link, stop)
+        loop = _begin(wanted, recorder, clock, link, stop, world)
     except Exception:
-        return _sealed_as_it_is(wanted, recorder, clock, link, stop)
+        return _sealed_as_it_is(wanted, recorder, clock, link, stop, world)
     return loop.run()
 
 
@@ -77,17 +78,22 @@ def _put_earlier_runs_aside(wanted: Settings) -> None:
         put_aside(paths.mirror_db.parent, wanted.run_id)
 
 
+def _recorder(wanted: Settings, clock: Clock, world: World) -> Recorder:
+    paths, shown = wanted.paths, (wanted.sandbox, world.shown_as)
+    return Recorder(paths.primary_db, paths.mirror_db, wanted.token, clock.elapsed, world.stamp, shown)
+
+
 def _begin(
-    wanted: Settings, recorder: Recorder, clock: Clock, link: GatewayLink, stop: threading.Event
+    wanted: Settings, recorder: Recorder, clock: Clock, link: GatewayLink, stop: threading.Event, world: World
 ) -> Orchestrator:
     """Everything up to the first step."""
     earlier = session.load(recorder, wanted.run_id)
     purse = Purse.of(wanted)
-    model = Model(wanted, recorder, clock, purse, stop)  # begins to load the openai package
+    model = Model(wanted, recorder, clock, purse, stop, world)  # begins to load the openai package
     state = earlier or _started(wanted, recorder)
     link.commands_after = state.commands_after
     link.start()
-    loop = _wire(wanted, recorder, clock, purse, model, link, state, stop)
+    loop = _wire(wanted, recorder, clock, purse, model, link, state, stop, world)
     loop.desk.inventory.begin()
     model.ready()
     clock.start()
@@ -97,12 +103,12 @@ def _begin(
 
 
 def _sealed_as_it_is(
-    wanted: Settings, recorder: Recorder, clock: Clock, link: GatewayLink, stop: threading.Event
+    wanted: Settings, recorder: Recorder, clock: Clock, link: GatewayLink, stop: threading.Event, world: World
 ) -> dict:
     """The parts could not be wired: no step can be made, but what was recorded is sealed with a report."""
     recorder.event(events.GUARD, guard_reason=f"the run could not begin: {traceback.format_exc()[-3000:]}")
     link.start()
-    desk = Desk(wanted, recorder, clock, None, stop, PHASES[0])
+    desk = Desk(wanted, recorder, clock, None, stop, PHASES[0], world=world)
     return Ending(desk, None, None, link).seal("interrupted")  # in haste: asks no model
 
 
@@ -128,13 +134,14 @@ def _started(wanted: Settings, recorder: Recorder) -> Session:
 
 def _wire(
     wanted: Settings, recorder: Recorder, clock: Clock, purse: Purse, model: Model, link: GatewayLink,
-    state: Session, stop: threading.Event,
+    state: Session, stop: threading.Event, world: World,
 ) -> Orchestrator:  # fmt: skip
     prompts = _prompts(wanted, recorder)
     inspector = Inspector(
         model, recorder, clock, prompts["inspector"], wanted.inspector_model or wanted.model
     )
-    desk = Desk(wanted, recorder, clock, inspector, stop, PHASES[0], inventory=Inventory(wanted, recorder))
+    inventory = Inventory(wanted, recorder)
+    desk = Desk(wanted, recorder, clock, inspector, stop, PHASES[0], inventory=inventory, world=world)
     context = Context(prompts["worker"], wanted.window_max_steps, wanted.window_min_steps)
     digest = Digest(model, recorder, clock, purse, prompts["digest"], wanted.digest_max_tokens)
     nudges = Nudges(wanted.nudge_every_minutes, wanted.length_seconds, state.last_nudge_seconds)

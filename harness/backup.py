@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 
 from harness.settings import Settings
 from harness.telemetry import events
@@ -15,12 +16,19 @@ from harness.text import decode
 SECONDS = 120.0
 
 
-def back_up(settings: Settings, recorder: Recorder, stop: threading.Event) -> bool:
-    """Run it as we are (root in the guest), record what it said. True: it made a generation."""
+def back_up(
+    settings: Settings, recorder: Recorder, stop: threading.Event,
+    instead: Callable[[list[str]], tuple[str, bool]] | None = None,
+) -> bool:  # fmt: skip
+    """Run it as we are (root in the guest), record what it said. `instead` takes its place.
+
+    True: it made a generation.
+    """
     if not settings.backup_command:
         return False
     try:
-        said, good = _run(settings.backup_command, stop)
+        command = settings.backup_command
+        said, good = instead(command) if instead else _run(command, stop)
     except OSError as error:
         said, good = str(error), False
     recorder.event(events.BACKUP, sanitized_output=said if good else f"failed: {said}")

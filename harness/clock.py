@@ -11,6 +11,11 @@ WALL_LIMIT_FACTOR = 2.0  # outages are not charged; this bounds them
 FINISH_WINDOW_SECONDS = 60.0  # least time for the report after a person asked to finish
 
 
+def wait(seconds: float, stop: threading.Event) -> bool:
+    """Sleep, or less when `stop` is set. True: was asked to stop."""
+    return stop.wait(max(0.0, seconds))
+
+
 class Clock:
     """Counts active seconds on a monotonic clock; the wall clock may jump without effect.
 
@@ -18,9 +23,10 @@ class Clock:
     """
 
     def __init__(
-        self, length_seconds: float, reserve_fraction: float, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._now = now
+        self, length_seconds: float, reserve_fraction: float, now: Callable[[], float] = time.monotonic,
+        wait: Callable[[float, threading.Event], bool] = wait,
+    ) -> None:  # fmt: skip
+        self._now, self._wait = now, wait
         self._started: float | None = None
         self._used, self._wall_used = 0.0, 0.0
         self._uncharged = 0.0
@@ -39,6 +45,10 @@ class Clock:
         if 0 < end < self.length:
             self.end = end
             self.reserve = min(self.reserve, FINISH_WINDOW_SECONDS / 4)
+
+    def now(self) -> float:
+        """Monotonic seconds of no meaning but their difference."""
+        return self._now()
 
     def elapsed(self) -> float:
         return self._used + self._since_start() - self._uncharged
@@ -86,7 +96,7 @@ class Clock:
 
     def wait(self, seconds: float, stop: threading.Event) -> bool:
         """Sleep, or less when `stop` is set. True: was asked to stop."""
-        return stop.wait(max(0.0, seconds))
+        return self._wait(seconds, stop)
 
 
 def spoken(seconds: float) -> str:

@@ -56,11 +56,12 @@ class Ending:
     def seal(self, stop_reason: str) -> dict:
         """Returns the run summary, as written to summary.json. After it nothing is recorded any more."""
         hasty = stop_reason == "interrupted"
-        self._try("stopping the children", lambda: stop_children(self.desk.started))
+        if not self.desk.world.command:  # else nothing was ever started here
+            self._try("stopping the children", lambda: stop_children(self.desk.started))
         final_report = self._try("the report", lambda: self._ensure_report(stop_reason, hasty)) or ""
         lost = self._try("the inventory", lambda: self._lost(hasty))
         if not hasty:
-            self._try("the last backup", lambda: back_up(self.settings, self.recorder, self.desk.stop))
+            self._try("the last backup", self._back_up)
         self._try("the integrity check", self._check)
         self._try("the mirror", self.recorder.tend_mirror)
         self.recorder.sealing = True
@@ -74,6 +75,9 @@ class Ending:
         self.link.close()
         self.recorder.close_mirror()
         return summary
+
+    def _back_up(self) -> bool:
+        return back_up(self.settings, self.recorder, self.desk.stop, self.desk.world.backup)
 
     def _try(self, what: str, action: Callable[[], object]) -> object:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from typing import Any
 
 from harness.clock import Clock
@@ -15,23 +14,24 @@ from harness.replies import ODD_REPLIES, OUTAGES, Failure, Reply, classify, read
 from harness.settings import Settings
 from harness.telemetry import events
 from harness.telemetry.recorder import Recorder
+from harness.world import REAL, World
 
 ODD_REPLY_ATTEMPTS = 4
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.25, 60.0  # seconds
 CONNECT_SECONDS = 10.0  # a host that does not even answer is an outage, not a slow reply
-TICK = 0.2  # seconds between looks at the stop flag
 
 
 class Model:
     """Chat completions through the gateway. Not safe for more than one thread."""
 
     def __init__(
-        self, settings: Settings, recorder: Recorder, clock: Clock, purse: Purse, stop: threading.Event
-    ) -> None:
+        self, settings: Settings, recorder: Recorder, clock: Clock, purse: Purse, stop: threading.Event,
+        world: World = REAL,
+    ) -> None:  # fmt: skip
         self.settings, self.recorder = settings, recorder
         self.clock, self.purse, self.stop = clock, purse, stop
         self.final = False  # set by the loop: the final phase may spend the report's reserve
-        self._loop = asyncio.new_event_loop()
+        self._world, self._loop = world, world.event_loop()
         self._client: Any = None
         self._loading = threading.Thread(target=_import_openai, daemon=True)
         self._loading.start()  # importing the package takes 12-15 s in an emulated guest
@@ -39,7 +39,7 @@ class Model:
     def ready(self) -> None:
         """Wait until the client can be used, or until the run is asked to stop."""
         while self._loading.is_alive() and not self.stop.is_set():
-            self._loading.join(TICK)
+            self._loading.join(0.2)
 
     def ask(
         self,
@@ -59,7 +59,7 @@ class Model:
         body = self._body(purpose, messages, tools, model or self.settings.model)
         chars = len(json.dumps(body["messages"])) + len(json.dumps(tools or []))
         ends = self.clock.elapsed() + (deadline or 4 * self.settings.request_timeout_seconds)
-        began, odd, attempt = time.monotonic(), 0, 0
+        began, odd, attempt = self.clock.now(), 0, 0
         while True:
             attempt += 1
             worst = self._reserve(chars, purpose)
@@ -70,7 +70,7 @@ class Model:
                 odd += failure.kind in ODD_REPLIES
                 if failure.kind in ODD_REPLIES and self.clock.elapsed() >= ends:
                     raise ModelError(failure.kind, failure.text) from failure
-                self._give_up_or_wait(failure, attempt, odd, patience - (time.monotonic() - began))
+                self._give_up_or_wait(failure, attempt, odd, patience - (self.clock.now() - began))
 
     def _body(self, purpose: str, messages: list[dict], tools: list[dict] | None, model: str) -> dict:
         body = {
@@ -91,7 +91,7 @@ class Model:
         self, body: dict, purpose: str, attempt: int, limit: float, chars: int, worst: float
     ) -> Reply:
         """One request, its row in api_requests, and (when it failed) its API_ERROR event."""
-        began = time.monotonic()
+        began = self.clock.now()
         row = {"purpose": purpose, "attempt": attempt, "model": body["model"]}
         try:
             reply = self._settle(read_reply(self._send(body, limit)), chars, worst)
@@ -119,7 +119,7 @@ class Model:
         row |= {"finish_reason": finish, "cost_usd": cost}
         row |= {"prompt_tokens": usage.prompt, "completion_tokens": usage.completion}
         row |= {"cached_tokens": usage.cached, "reasoning_tokens": usage.reasoning}
-        self.recorder.insert("api_requests", row | {"latency_seconds": round(time.monotonic() - began, 3)})
+        self.recorder.insert("api_requests", row | {"latency_seconds": round(self.clock.now() - began, 3)})
 
     def _give_up_or_wait(self, failure: Failure, attempt: int, odd: int, patience: float) -> None:
         outage = failure.kind in OUTAGES
@@ -145,15 +145,16 @@ class Model:
 
     async def _send_async(self, body: dict, limit: float) -> Any:
         """The openai client's own timeout is per read; this one bounds the call, whatever drips."""
-        task = asyncio.ensure_future(self._client_for(limit).chat.completions.create(**body))
-        ends = time.monotonic() + limit
+        task = asyncio.ensure_future(self._create(body, limit))
+        ends = self.clock.now() + limit
         try:
             while not task.done():
                 if self.stop.is_set():
                     raise Interrupted("asked to stop during a model call")
-                if time.monotonic() >= ends:
+                if self.clock.now() >= ends:
                     raise Failure("deadline", f"no complete reply within {limit:.0f} s")
-                await asyncio.wait({task}, timeout=min(TICK, max(0.01, ends - time.monotonic())))
+                pause = min(self._world.tick, max(0.01, ends - self.clock.now()))
+                await asyncio.wait({task}, timeout=pause)
             return task.result()
         except (Failure, Interrupted):
             raise
@@ -164,7 +165,7 @@ class Model:
                 task.cancel()
                 await asyncio.wait({task}, timeout=1.0)
 
-    def _client_for(self, limit: float) -> Any:
+    async def _create(self, body: dict, limit: float) -> Any:
         import openai
 
         if self._client is None:
@@ -173,11 +174,13 @@ class Model:
                 base_url=self.settings.gateway_url.rstrip("/") + "/v1",
                 max_retries=0,
                 http_client=openai.DefaultAsyncHttpxClient(
+                    transport=self._world.transport,
                     trust_env=False,  # the gateway is reached directly, whatever proxy the guest has
                     verify=self.settings.gateway_url.startswith("https"),
                 ),
             )
-        return self._client.with_options(timeout=openai.Timeout(limit, connect=min(limit, CONNECT_SECONDS)))
+        timeout = openai.Timeout(limit, connect=min(limit, CONNECT_SECONDS))
+        return await self._client.chat.completions.create(**body, timeout=timeout)
 
 
 def _import_openai() -> None:

@@ -16,7 +16,6 @@ from harness.ending import Ending, written_reports
 from harness.errors import EndRun, Interrupted, ModelError, NoMoney
 from harness.gateway import GatewayLink
 from harness.guards import GUARDS, JUMP, Repetition, View
-from harness.machine import disk_percent
 from harness.model import Model
 from harness.money import Purse
 from harness.nudges import Nudges, repetition_nudge, time_nudge
@@ -141,7 +140,7 @@ class Orchestrator:
 
     def _view(self, repeated: str | None) -> View:
         return View(
-            disk_percent=disk_percent(self.settings.paths.workspace),
+            disk_percent=self.desk.world.disk_percent(self.settings.paths.workspace),
             disk_limit_percent=self.settings.disk_limit_percent,
             spent=self.purse.spent + self.purse.unknown,
             worst_next=self.purse.worst_case(self.context.chars() + PROMPT_EXTRAS),
@@ -218,7 +217,7 @@ class Orchestrator:
 
     def _backup(self) -> None:
         if self.settings.backup_every_steps and self.session.step % self.settings.backup_every_steps == 0:
-            back_up(self.settings, self.recorder, self.stop)
+            back_up(self.settings, self.recorder, self.stop, self.desk.world.backup)
 
     def _checkpoint(self) -> None:
         session = self.session

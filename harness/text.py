@@ -48,9 +48,9 @@ def unquoted(reason: str) -> str:
     return re.sub(r"(['\"\u2018\u201c`]).{8,}?['\"\u2019\u201d`]", "[a passage of it]", reason, flags=re.S)
 
 
-def untrusted(text: str, source: str) -> str:
+def untrusted(text: str, source: str, mark: str = "") -> str:
     """Wrap outside text under a random id; anything in it that looks like our own tag is defused."""
-    mark = secrets.token_hex(6)
+    mark = mark or secrets.token_hex(6)
     body = _LOOK_ALIKE.sub("(defused tag) ", clean(text))
     name = re.sub(r"[\"<>\s]", " ", clean(source))[:300]
     return (

@@ -21,10 +21,15 @@ HIDDEN = "[run token]"
 class Recorder:
     """The record of one run. `step` and `phase` are set by the loop and stand on every row."""
 
-    def __init__(self, primary: Path, mirror: Path, secret: str, elapsed: Callable[[], float]) -> None:
+    def __init__(
+        self, primary: Path, mirror: Path, secret: str, elapsed: Callable[[], float],
+        stamped: Callable[[], str] | None = None, shown: tuple[str, str] = ("", ""),
+    ) -> None:  # fmt: skip
+        """stamped: the wall clock's time as text. shown: a path, and what the record has in its place."""
         self.db = connect(primary, "FULL")
         self.secret = secret
-        self.elapsed = elapsed
+        self.elapsed, self.stamped = elapsed, stamped or stamp
+        self.shown = shown if all(shown) else None
         self.step, self.phase = 0, "EXPLORATION"
         self._least_elapsed = 0.0
         self.sealing = False  # the figures are final: the mirror's troubles are only its state from here on
@@ -55,7 +60,7 @@ class Recorder:
 
     def insert(self, table: str, row: dict) -> int:
         """Insert one row with a time stamp of its own into both copies. Returns its id."""
-        row = {"timestamp": stamp(), **{name: self.mask(value) for name, value in row.items()}}
+        row = {"timestamp": self.stamped(), **{name: self.mask(value) for name, value in row.items()}}
         names = ", ".join(row)
         marks = ", ".join("?" * len(row))
         sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"
@@ -70,7 +75,7 @@ class Recorder:
 
     def checkpoint(self, state: dict[str, str]) -> None:
         """Write session_state in one transaction, and look after the mirror."""
-        now = stamp()
+        now = self.stamped()
         rows = [[key, self.mask(value), now] for key, value in state.items()]
         self._both("INSERT OR REPLACE INTO session_state (key, value, updated_at) VALUES (?, ?, ?)", rows)
         self.tend_mirror()
@@ -93,7 +98,9 @@ class Recorder:
     def mask(self, value: object) -> object:
         """The run's token never enters the record."""
         if isinstance(value, str) and self.secret and self.secret in value:
-            return value.replace(self.secret, HIDDEN)
+            value = value.replace(self.secret, HIDDEN)
+        if self.shown and isinstance(value, str):
+            value = value.replace(*self.shown)
         return value
 
     def tend_mirror(self) -> None:

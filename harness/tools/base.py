@@ -15,6 +15,7 @@ from harness.settings import Settings
 from harness.telemetry import events
 from harness.telemetry.recorder import Recorder
 from harness.tools.kept_outputs import KeptOutputs
+from harness.world import REAL, World
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Desk:
     step: int = 0
     call: int = 0  # of this step, from 1: names the output file
     inventory: Inventory | None = None  # None: the run could not begin
+    world: World = REAL
     kept: KeptOutputs = field(init=False)
     started: list[int] = field(default_factory=list)  # sessions of commands, for the end of the run
 

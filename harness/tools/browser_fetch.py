@@ -40,7 +40,8 @@ class NotFetched(Exception):
 def run(arguments: dict, desk: Desk) -> Outcome:
     url = arguments["url"].strip()
     try:
-        page = fetch(url, min(SECONDS, desk.clock.for_work()), desk.stop)
+        seconds = min(SECONDS, desk.clock.for_work())
+        page = desk.world.page(url, seconds) if desk.world.page else fetch(url, seconds, desk.stop)
         text = clip(clean(extract(page)), desk.settings.output_limit_chars)
     except NotFetched as problem:
         return Outcome(f"Not fetched: {problem}.")
@@ -52,7 +53,7 @@ def run(arguments: dict, desk: Desk) -> Outcome:
         why = f"Reason: {unquoted(verdict.reason)}. {PERMITTED}"
         text = f"Withheld: the Inspector did not let this page through. {why}"
         return Outcome(text, verdict.status, verdict.reason)
-    return Outcome(untrusted(text, page.url), verdict.status, verdict.reason)
+    return Outcome(untrusted(text, page.url, desk.world.mark()), verdict.status, verdict.reason)
 
 
 def fetch(url: str, seconds: float, stop: threading.Event) -> Page:

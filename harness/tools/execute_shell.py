@@ -54,5 +54,5 @@ def _reviewed(command: str, word: str, desk: Desk) -> Outcome:
         why = f"Reason: {unquoted(after.reason)}. {PERMITTED}"
         text = f"The command ran ({done.ending}), but its output is withheld. {why}"
         return Outcome(text, after.status, after.reason)
-    shown = Finished(untrusted(done.output, f"output of: {command[:120]}"), done.ending)
+    shown = Finished(untrusted(done.output, f"output of: {command[:120]}", desk.world.mark()), done.ending)
     return Outcome(shown.told(), after.status, after.reason)

@@ -46,19 +46,27 @@ class Finished:
 def run_command(command: str, desk: Desk, shown: bool) -> Finished:
     """Run in the workspace as the tool user. shown: the whole output may lie where the Worker can read it."""
     limit = min(desk.settings.command_timeout_seconds, desk.clock.for_work())
-    name = f"step-{desk.step}" + (f"-{desk.call}" if desk.call > 1 else "")
-    target = _output_file(desk, name, shown)
-    group = cgroups.create(name)
+    target = _output_file(desk, _name(desk), shown)
     with open(target, "wb") as sink:
         try:
-            process = _start(command, desk, sink.fileno(), group)
+            ending = (desk.world.command or _really)(command, desk, sink.fileno(), limit)
         except OSError as error:
             return Finished("", f"could not be started: {error.strerror or error}")
-        ending = _wait(process, limit, sink.fileno(), group, desk)
-    cgroups.tidy()
     text = _read(target, desk.settings.output_limit_chars, str(target) if shown else "")
     (desk.kept.add if shown else desk.kept.settle)(target)
     return Finished(text, ending)
+
+
+def _really(command: str, desk: Desk, sink: int, limit: float) -> str:
+    group = cgroups.create(_name(desk))
+    process = _start(command, desk, sink, group)
+    ending = _wait(process, limit, sink, group, desk)
+    cgroups.tidy()
+    return ending
+
+
+def _name(desk: Desk) -> str:
+    return f"step-{desk.step}" + (f"-{desk.call}" if desk.call > 1 else "")
 
 
 def _output_file(desk: Desk, name: str, shown: bool) -> Path:
