@@ -36,11 +36,13 @@ class Gateway:
         self.config = config
         self.ledger = ledger
         self.relay = relay
+        self.deliveries = commands.Deliveries(run_dir)
+        self.extension = commands.Extension(run_dir)
 
     async def chat(self, request: Request) -> Response:
         if self.ledger.sealed_at is not None:
             raise Refusal(403, "run_ended", "this run is sealed")
-        if self.config.wall_over():
+        if self.config.wall_over(extra_minutes=self.extension.minutes):
             raise Refusal(403, "run_ended", "this run is past its wall limit")
         return await self.relay.answer(await _body(request))
 
@@ -59,7 +61,16 @@ class Gateway:
         after = request.query_params.get("after", "0")
         if not (after.isascii() and after.isdigit() and len(after) < 16):
             raise Refusal(400, "bad_request", "after must be a whole number")
-        return JSONResponse({"commands": commands.after(self.run_dir, int(after))})
+        return JSONResponse({"commands": self.deliveries.hand_out(int(after))})
+
+    async def acknowledge(self, request: Request) -> Response:
+        try:
+            upto = json.loads(await _body(request))["acknowledged"]
+            if type(upto) is not int or upto < 0:
+                raise ValueError("acknowledged must be a whole number")
+            return JSONResponse({"acknowledged": self.deliveries.acknowledge(upto)})
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise Refusal(400, "bad_request", f"no acknowledgement: {error}") from None
 
     async def page(self, request: Request) -> Response:
         html = pages.read(request.path_params["name"]) if self.config.provider == "rehearsal" else None
@@ -79,6 +90,7 @@ def build(run_dir: Path, config: GatewayConfig, ledger: Ledger, relay: Relay) ->
             Route("/v1/chat/completions", guarded(gateway.chat), methods=["POST"]),
             Route("/v1/events", guarded(gateway.events), methods=["POST"]),
             Route("/v1/commands", guarded(gateway.commands)),
+            Route("/v1/commands/ack", guarded(gateway.acknowledge), methods=["POST"]),
             Route("/rehearsal/pages/{name}.html", gateway.page),
         ],
         exception_handlers={Refusal: _refused, OSError: _disk, ClientDisconnect: _gone},

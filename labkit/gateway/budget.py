@@ -11,6 +11,7 @@ import json
 import os
 from pathlib import Path
 
+from labkit.gateway import commands
 from labkit.gateway.config import GatewayConfig, now_utc
 from labkit.gateway.files import JsonLines, read_lines, write_private
 from labkit.gateway.ledger import REQUESTS
@@ -43,6 +44,7 @@ class Budget:
         self.config = config
         self._flights = Path(run_dir) / "inflight"
         self._flights.mkdir(mode=0o700, exist_ok=True)
+        self._extension = commands.Extension(run_dir)  # `lab extend --budget` raises the cap
         self._lines = JsonLines(Path(run_dir) / REQUESTS)
         rows = list(read_lines(self._lines.path))
         self._densest = 0.0  # tokens a byte
@@ -56,7 +58,7 @@ class Budget:
     def reserve(self, purpose: str, model: str, body_bytes: int, max_tokens: int) -> Reservation | None:
         """Set the worst case of a call aside; None when the cap would not hold it."""
         worst = self._price(body_bytes * self._density(), max_tokens)
-        if self.spent + self.reserved + worst > self.config.budget_usd:
+        if self.spent + self.reserved + worst > self.config.budget_usd + self._extension.usd:
             return None
         reservation = Reservation(next(self._ids), worst, purpose, model, now_utc(), body_bytes)
         write_private(self._flight(reservation.id), json.dumps(dataclasses.asdict(reservation)))

@@ -1,53 +1,210 @@
-"""HOST: commands.jsonl: what a person asks of the session. The CLI appends, the gateway hands out.
+"""HOST: what a person asks of the session: who asked what and why, in which order, and how far it came.
 
-Two processes touch the file, so an append holds a lock file (portable, unlike fcntl).
+The CLI and the page append to commands.jsonl (two processes: an append holds a lock file, which is portable,
+unlike fcntl); the gateway alone writes commands-state.jsonl. A command is `queued`, then `delivered` (the
+guest was told), then `acknowledged` (it stands in the guest's record). Each has its effect once: ids only
+rise, and after a crash the guest obeys from its record.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from labkit.errors import USAGE, LabError
 from labkit.gateway.config import now_utc
 from labkit.gateway.files import JsonLines, read_lines
 
 FILE_NAME = "commands.jsonl"
-NAMES = ("finish",)  # finish: go to the final report now
+STATE_NAME = "commands-state.jsonl"
+NAMES = (
+    "pause",  # hold between two steps; the time is not charged
+    "unpause",  # go on
+    "say",  # {"text"}: a message to the Worker
+    "extend",  # {"minutes", "budget_usd"}: at least one of them; more of both than the run began with
+    "finish",  # go to the final report now
+    "stop",  # seal at once
+)
+MAX_TEXT, MAX_WHY = 4000, 500  # characters
+MOST_MINUTES, MOST_USD = 48 * 60, 10_000  # all extensions of a run together
 LOCK_STALE_SECONDS = 10.0  # an append takes milliseconds; an older lock belongs to a dead process
+TOLD = ("id", "name", "args", "who", "why")  # what the guest gets of a command
 
 
-def append(run_dir: Path, name: str, args: dict | None = None) -> int:
-    """Queue a command for the guest and return its id (1, 2, ...). LabError for an unknown name."""
-    if name not in NAMES:
-        raise LabError(f"no command is called {name!r}", f"there are: {', '.join(NAMES)}", USAGE)
+def append(
+    run_dir: Path,
+    name: str,
+    args: dict | None = None,
+    *,
+    who: dict | None = None,
+    why: str = "",
+    key: str = "",
+) -> int:
+    """Queue a command for the guest and return its id (1, 2, ...). LabError for what can't be asked.
+
+    who: by whom it was asked, in words a reader of the record understands. key: what was asked with the same
+    key already is not asked again (a page that repeats a request whose answer it lost); its id is returned.
+    """
     if not Path(run_dir).is_dir():
         raise LabError(f"no run has a gateway folder at {run_dir}", "`lab status` shows the runs", USAGE)
+    args = checked(name, args or {})
+    if len(why) > MAX_WHY:
+        raise LabError(f"the reason is longer than {MAX_WHY} characters", "nothing was asked", USAGE)
     path = Path(run_dir) / FILE_NAME
     with _lock(path.with_name(FILE_NAME + ".lock")):
-        command_id = max((item["id"] for item in _read(path)), default=0) + 1
-        lines = JsonLines(path)
-        try:
-            lines.append([{"id": command_id, "name": name, "args": args or {}, "time": now_utc()}])
-        finally:
-            lines.close()
-    return command_id
+        known = _read(path)
+        for item in known:
+            if key and item.get("key") == key:
+                return item["id"]
+        _demand_within_limits(name, args, known)
+        item = {"id": max((one["id"] for one in known), default=0) + 1, "name": name, "args": args}
+        item |= {"time": now_utc()} | ({"who": who} if who else {}) | ({"why": why} if why else {})
+        _write(path, item | ({"key": key} if key else {}))
+    return item["id"]
+
+
+def checked(name: str, args: dict) -> dict:
+    """The arguments of a command, as they are recorded; LabError (usage) where they can't be meant."""
+    if name not in NAMES:
+        raise LabError(f"no command is called {name!r}", f"there are: {', '.join(NAMES)}", USAGE)
+    known = {"say": ("text",), "extend": ("minutes", "budget_usd")}.get(name, ())
+    if odd := sorted(set(args) - set(known)):
+        raise LabError(f"{name} has no {', '.join(odd)}", "nothing was asked", USAGE)
+    if name == "say":
+        return {"text": _text(args.get("text"))}
+    given = {key: _amount(key, value) for key, value in args.items() if value is not None}
+    if name == "extend" and not given:
+        raise LabError("extend by what?", "`lab extend --minutes 60`, `--budget 5`, or both", USAGE)
+    return given
+
+
+def _text(text: object) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise LabError("there is nothing to say", '`lab say "..."`', USAGE)
+    if len(text) > MAX_TEXT:
+        raise LabError(f"the message is longer than {MAX_TEXT} characters", "nothing was said", USAGE)
+    return text.strip()
+
+
+def _amount(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise LabError(f"{name} {value!r} is not a number above zero", "nothing was extended", USAGE)
+    return float(value)
+
+
+def _demand_within_limits(name: str, args: dict, known: list[dict]) -> None:
+    minutes, usd = _sums(known)
+    if name == "extend" and minutes + args.get("minutes", 0.0) > MOST_MINUTES:
+        raise LabError(f"a run is extended by {MOST_MINUTES} minutes at most", "nothing was extended", USAGE)
+    if name == "extend" and usd + args.get("budget_usd", 0.0) > MOST_USD:
+        raise LabError(f"a run is extended by ${MOST_USD} at most", "nothing was extended", USAGE)
 
 
 def after(run_dir: Path, watermark: int) -> list[dict]:
-    """Commands with an id above `watermark`, ascending: [{"id", "name", "args"}, ...]."""
-    keys = ("id", "name", "args")
+    """Commands with an id above `watermark`, ascending: [{"id", "name", "args"[, "who"][, "why"]}, ...]."""
     items = _read(Path(run_dir) / FILE_NAME)
-    return [{key: item[key] for key in keys} for item in items if item["id"] > watermark]
+    return [{key: item[key] for key in TOLD if key in item} for item in items if item["id"] > watermark]
+
+
+def listed(run_dir: Path) -> list[dict]:
+    """Every command of the run as it was asked, with its `state`, oldest first."""
+    states = {item["id"]: item["state"] for item in _states(run_dir)}
+    return [item | {"state": states.get(item["id"], "queued")} for item in _read(Path(run_dir) / FILE_NAME)]
+
+
+def extension(run_dir: Path) -> tuple[float, float]:
+    """(minutes, dollars) by which the run was extended so far, whether the guest has heard of it or not."""
+    return _sums(_read(Path(run_dir) / FILE_NAME))
+
+
+def _sums(items: list[dict]) -> tuple[float, float]:
+    given = [item["args"] for item in items if item["name"] == "extend"]
+    return sum(one.get("minutes", 0.0) for one in given), sum(one.get("budget_usd", 0.0) for one in given)
+
+
+class Extension:
+    """`minutes` and `usd` of all extensions so far, read anew when the file changed."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._path = Path(run_dir) / FILE_NAME
+        self._seen: tuple[int, int] | None = None
+        self._sums = (0.0, 0.0)
+
+    @property
+    def minutes(self) -> float:
+        return self._now()[0]
+
+    @property
+    def usd(self) -> float:
+        return self._now()[1]
+
+    def _now(self) -> tuple[float, float]:
+        with contextlib.suppress(OSError):
+            stat = self._path.stat()
+            if (seen := (stat.st_mtime_ns, stat.st_size)) != self._seen:
+                self._sums, self._seen = _sums(_read(self._path)), seen
+        return self._sums
+
+
+class Deliveries:
+    """How far the commands came: the gateway's own file, one line a change. One writer."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = Path(run_dir)
+        known = _states(run_dir)
+        self.delivered = max((item["id"] for item in known), default=0)  # highest id the guest was told
+        self.acknowledged = max((item["id"] for item in known if item["state"] == "acknowledged"), default=0)
+        self._lines = JsonLines(self.run_dir / STATE_NAME)
+
+    def hand_out(self, watermark: int) -> list[dict]:
+        """What the guest is told; that it was told is on the disk before it is sent."""
+        items = after(self.run_dir, watermark)
+        self._mark("delivered", [item["id"] for item in items if item["id"] > self.delivered])
+        self.delivered = max([self.delivered, *(item["id"] for item in items)])
+        return items
+
+    def acknowledge(self, upto: int) -> int:
+        """The guest's record holds every command up to this id. Returns the highest id acknowledged."""
+        if upto > self.delivered:
+            raise ValueError(f"command {upto} was never handed out")
+        ids = [item["id"] for item in after(self.run_dir, self.acknowledged) if item["id"] <= upto]
+        self._mark("acknowledged", ids)
+        self.acknowledged = max(self.acknowledged, upto)
+        return self.acknowledged
+
+    def close(self) -> None:
+        self._lines.close()
+
+    def _mark(self, state: str, ids: list[int]) -> None:
+        if ids:
+            self._lines.append([{"id": one, "state": state, "time": now_utc()} for one in ids])
+
+
+def _states(run_dir: Path) -> list[dict]:
+    return [
+        item
+        for item in read_lines(Path(run_dir) / STATE_NAME)
+        if type(item.get("id")) is int and item.get("state") in ("delivered", "acknowledged")
+    ]
 
 
 def _read(path: Path) -> list[dict]:
     return [
         item for item in read_lines(path) if type(item.get("id")) is int and {"name", "args"} <= set(item)
     ]
+
+
+def _write(path: Path, item: dict[str, Any]) -> None:
+    lines = JsonLines(path)
+    try:
+        lines.append([item])
+    finally:
+        lines.close()
 
 
 @contextlib.contextmanager

@@ -78,9 +78,10 @@ class GatewayConfig:
         """Seconds since the epoch."""
         return datetime.fromisoformat(self.started_at).timestamp()
 
-    def wall_over(self, now: float | None = None) -> bool:
-        """True when the gateway has outlived any run it could serve."""
-        limit = self.started + WALL_FACTOR * self.minutes * 60 + WALL_GRACE_SECONDS + self.downtime_seconds
+    def wall_over(self, now: float | None = None, extra_minutes: float = 0.0) -> bool:
+        """True when the gateway has outlived any run it could serve. extra_minutes: of `lab extend`."""
+        length = (self.minutes + extra_minutes) * 60
+        limit = self.started + WALL_FACTOR * length + WALL_GRACE_SECONDS + self.downtime_seconds
         return (time.time() if now is None else now) > limit
 
     def save(self, run_dir: Path) -> Path:

@@ -17,7 +17,7 @@ from pathlib import Path
 import uvicorn
 
 from labkit.errors import LabError
-from labkit.gateway import app, completion, keys, pidfile
+from labkit.gateway import app, commands, completion, keys, pidfile
 from labkit.gateway.budget import Budget
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.ledger import Ledger
@@ -98,6 +98,7 @@ class _Over:
     def __init__(self, run_dir: Path, config: GatewayConfig, ledger: Ledger) -> None:
         self.run_dir, self.config, self.ledger = run_dir, config, ledger
         self.hook = completion.Hook.from_environment()
+        self.extension = commands.Extension(run_dir)
 
     def tell_if_sealed(self, seconds: float = completion.SECONDS) -> None:
         if self.ledger.sealed_at is not None:
@@ -113,7 +114,7 @@ async def _stop_when_over(server: uvicorn.Server, over: _Over, linger_seconds: f
         sealed = over.ledger.sealed_at
         if sealed is not None:
             await asyncio.to_thread(over.tell_if_sealed)
-        if over.config.wall_over():
+        if over.config.wall_over(extra_minutes=over.extension.minutes):
             log.info("wall limit over: stopping")
             await asyncio.to_thread(over.tell_that_we_give_up)
             server.should_exit = True
