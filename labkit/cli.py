@@ -13,7 +13,7 @@ from labkit.analysis.text import harmless
 from labkit.errors import NOT_READY, OK, LabError
 from labkit.verbs.shared import app
 
-from labkit.verbs import guest, session, record  # noqa: F401  # isort: skip  (in the order of the help)
+from labkit.verbs import guest, session, asks, record  # noqa: F401  # isort: skip  (in the order of the help)
 
 INTERRUPTED = 130
 

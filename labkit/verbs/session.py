@@ -1,4 +1,4 @@
-"""HOST: the verbs of a session: it starts, is watched, is asked to finish, is brought home."""
+"""HOST: the verbs of a session: it starts, is watched, is brought home."""
 
 from __future__ import annotations
 
@@ -98,13 +98,14 @@ def watch(inventory: Inventory = None, json: Json = False) -> None:
 
 
 def _watch(lab: config.Lab, folder: Path, as_json: bool) -> None:
-    from labkit import presence
+    from labkit import asking, presence
     from labkit.gateway import commands
     from labkit.watch import watch as show
 
+    why = "Ctrl-C at the live view"
     outcome = show(
         folder,
-        on_interrupt=lambda: commands.append(folder, "finish"),
+        on_interrupt=lambda: commands.append(folder, "finish", who=asking.who(), why=why),
         console=Console(stderr=True),
         guest_gone=presence.Watcher(lab.name).word,
     )
@@ -127,17 +128,6 @@ def _watch(lab: config.Lab, folder: Path, as_json: bool) -> None:
             UNREACHABLE,
         )
     out({"run": folder.name, "how": "left"}, as_json, "the session goes on; `lab watch` shows it again")
-
-
-@app.command(rich_help_panel=SESSION)
-def finish(inventory: Inventory = None, json: Json = False) -> None:
-    """Ask the session to write its report and end."""
-    from labkit import session
-    from labkit.gateway import commands
-
-    folder = session.watchable(open_lab(inventory, "asking the session to finish", libvirt=False))
-    number = commands.append(folder, "finish")
-    out({"run": folder.name, "command": number}, json, f"asked run {folder.name} to finish")
 
 
 @app.command(rich_help_panel=SESSION)
