@@ -10,8 +10,9 @@ import sys
 import threading
 import traceback
 
-from harness import prompting, removals, session, settings
+from harness import commands, prompting, removals, session, settings
 from harness.clock import Clock
+from harness.commands import StopFlag
 from harness.context import Context
 from harness.digest import Digest
 from harness.ending import EARLIER_REPORTS, Ending, written_reports
@@ -42,7 +43,7 @@ def main(arguments: list[str]) -> int:
     except SettingsError as error:
         print(f"harness: {error}", file=sys.stderr)
         return 2
-    stop = threading.Event()
+    stop = StopFlag()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     summary = run(wanted, stop)
@@ -60,6 +61,7 @@ def run(wanted: Settings, stop: threading.Event, world: World = REAL) -> dict:
     if "summary" in before:
         return json.loads(before["summary"])  # started once more after the end: nothing is left to do
     link = (world.link or GatewayLink)(wanted)
+    link.stop = stop
     try:
         loop = _begin(wanted, recorder, clock, link, stop, world)
     except Exception:
@@ -166,6 +168,9 @@ def _resume(loop: Orchestrator, earlier: Session) -> None:
     recorder = loop.recorder
     reached = "SELECT MAX(step_number), MAX(elapsed_seconds) FROM execution_logs"
     step, elapsed = recorder.query(reached)[0]
+    loop.clock.extend(max(0.0, earlier.length_seconds - loop.clock.length))
+    loop.purse.budget = max(loop.purse.budget, earlier.budget_usd)
+    loop.notices = [text for text in earlier.notices if text != session.RESTARTED]
     loop.clock.carry_on(max(earlier.elapsed_seconds, elapsed), earlier.wall_seconds, earlier.ends_at_seconds)
     loop.purse.spent = recorder.query("SELECT COALESCE(SUM(cost_usd), 0) FROM api_requests")[0][0]
     loop.purse.unknown = earlier.unknown_usd
@@ -178,6 +183,7 @@ def _resume(loop: Orchestrator, earlier: Session) -> None:
         recorder.event(
             events.TOOL_RESULT, tool_name=name, sanitized_output=session.INTERRUPTED, guard_status="BYPASS"
         )
+    commands.made_up_for(loop)
     loop.notices.append(session.RESTARTED)
 
 

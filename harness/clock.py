@@ -30,7 +30,7 @@ class Clock:
         self._started: float | None = None
         self._used, self._wall_used = 0.0, 0.0
         self._uncharged = 0.0
-        self.length = length_seconds
+        self.length, self._reserve_fraction = length_seconds, reserve_fraction
         self.end = length_seconds
         self.reserve = length_seconds * reserve_fraction
 
@@ -79,6 +79,13 @@ class Clock:
         window = min(self.remaining(), max(FINISH_WINDOW_SECONDS, self.reserve))
         self.end = self.elapsed() + window
         self.reserve = min(self.reserve, window / 4)
+
+    def extend(self, seconds: float) -> None:
+        """A longer run, and a longer reserve in it. One that was asked to finish keeps its end."""
+        is_finishing = self.end < self.length
+        self.length += seconds
+        if not is_finishing:
+            self.end, self.reserve = self.length, self.length * self._reserve_fraction
 
     def for_work(self) -> float:
         """Seconds that one piece of work may take so that the report's reserve is left; never below 1."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness import prompting, removals, report
 from harness.backup import back_up
+from harness.commands import STOPPED
 from harness.context import Context
 from harness.errors import HarnessError
 from harness.gateway import GatewayLink
@@ -55,7 +56,7 @@ class Ending:
 
     def seal(self, stop_reason: str) -> dict:
         """Returns the run summary, as written to summary.json. After it nothing is recorded any more."""
-        hasty = stop_reason == "interrupted"
+        hasty = stop_reason in ("interrupted", STOPPED)
         if not self.desk.world.command:  # else nothing was ever started here
             self._try("stopping the children", lambda: stop_children(self.desk.started))
         final_report = self._try("the report", lambda: self._ensure_report(stop_reason, hasty)) or ""

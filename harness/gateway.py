@@ -6,9 +6,11 @@ A dead gateway never holds the loop up: events stay in run.db and are sent again
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import threading
 import time
+import urllib.error
 import urllib.request
 
 from harness.settings import Settings
@@ -17,6 +19,7 @@ BATCH = 100
 IDLE_SECONDS = 1.0  # between looks when nobody wakes the thread
 LONGEST_PAUSE = 5.0
 TIMEOUT = 10.0
+FINISH_GRACE = 5.0  # seconds that a running command gets after `finish`
 DEAD_SECONDS = 2.0  # of failing pushes after which the end of a run waits no longer
 
 
@@ -28,6 +31,9 @@ class GatewayLink:
         self.run_id, self.db = settings.run_id, settings.paths.primary_db
         self.watermark, self.commands_after = 0, commands_after  # the gateway's answer moves it on
         self.problem = ""
+        self.stop: threading.Event = threading.Event()  # set when a person says `stop`
+        self._finish_at: float | None = None  # when a `finish` arrived that the loop has not taken yet
+        self._obeyed, self._acknowledged = 0, 0  # ids: in the record; of these, what the gateway knows
         self._commands: list[dict] = []
         self._lock = threading.Lock()
         self._wake, self._closed = threading.Event(), threading.Event()
@@ -45,17 +51,33 @@ class GatewayLink:
         """Commands that arrived since the last call, oldest first, each once."""
         with self._lock:
             taken, self._commands = self._commands, []
+            self._finish_at = None
         return taken
+
+    def acknowledge(self, command_id: int) -> None:
+        """The record holds every command up to this id; the gateway is told in the background."""
+        self._obeyed = max(self._obeyed, command_id)
+        self.wake()
+
+    def patience(self) -> float:
+        """Seconds that what runs now may still take: endless until a `finish` waits for the step to end."""
+        with self._lock:
+            if self._finish_at is None:
+                return math.inf
+            return max(0.0, self._finish_at + FINISH_GRACE - time.monotonic())
 
     def flush(self, last_id: int, seconds: float) -> bool:
         """Wait until the gateway holds every row up to last_id, at most that long; less if it is dead."""
         began = time.monotonic()
-        while self.watermark < last_id and time.monotonic() - began < seconds:
+        while self._is_behind(last_id) and time.monotonic() - began < seconds:
             if self.problem and time.monotonic() - began > DEAD_SECONDS:
                 break
             self.wake()
             time.sleep(0.05)
         return self.watermark >= last_id
+
+    def _is_behind(self, last_id: int) -> bool:
+        return self.watermark < last_id or self._acknowledged < self._obeyed
 
     def close(self) -> None:
         self._closed.set()
@@ -72,6 +94,7 @@ class GatewayLink:
                 while self._push():
                     pass
                 self._poll()
+                self._tell_obeyed()
                 self.problem, pause = "", IDLE_SECONDS
             except (OSError, ValueError, sqlite3.Error) as error:
                 self.problem = str(error)
@@ -101,10 +124,29 @@ class GatewayLink:
         fresh = [command for command in answer["commands"] if int(command["id"]) > self.commands_after]
         with self._lock:
             self._commands += fresh
+            if self._finish_at is None and any(command["name"] == "finish" for command in fresh):
+                self._finish_at = time.monotonic()
             self.commands_after = max([self.commands_after, *(int(command["id"]) for command in fresh)])
+
+        if any(command["name"] == "stop" for command in fresh):
+            self.stop.set()
+
+    def _tell_obeyed(self) -> None:
+        if (obeyed := self._obeyed) > self._acknowledged:
+            try:
+                self._call("/v1/commands/ack", {"acknowledged": obeyed})
+            except urllib.error.HTTPError as error:
+                if error.code not in (400, 404):  # a gateway that never will take it
+                    raise
+            self._acknowledged = obeyed
+
+    def _quiet(self) -> str:
+        """Seconds since the loop last gave a sign of life; this thread goes on when the loop hangs."""
+        return f"{time.monotonic() - getattr(self.stop, 'looked_at', time.monotonic()):.0f}"
 
     def _call(self, path: str, body: dict | None = None) -> dict:
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        headers["Lab-Quiet"] = self._quiet()
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data=data, headers=headers)
         with self._opener.open(request, timeout=TIMEOUT) as response:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
 import traceback
 
-from harness import tools
+from harness import commands, tools
 from harness.backup import back_up
 from harness.clock import Clock
 from harness.context import Context
@@ -60,7 +59,8 @@ class Orchestrator:
 
     def run(self) -> dict:
         """Steps until something ends the run; then the ladder and the seal. Returns the summary."""
-        stop_reason = self._loop()
+        self.desk.patience = self.link.patience
+        stop_reason = commands.last_words(self, self._loop())
         return self.ending.seal(stop_reason)
 
     def _loop(self) -> str:
@@ -81,8 +81,8 @@ class Orchestrator:
                     return self.session.cause or reason
 
     def step(self) -> None:
-        self._end_if_over()
-        self._obey_commands()
+        self.end_if_over()
+        commands.obey(self)
         self.desk.step = self.recorder.step = self.session.step = self.session.step + 1
         self._enter_phase()
         self._compact()
@@ -92,12 +92,12 @@ class Orchestrator:
         self._remember(nudges, reply, results)
         self.desk.inventory.after_step()
         self._backup()
-        self._checkpoint()
+        self.checkpoint()
         self._end_if_delivered(reply)
 
     # What comes before the model is asked
 
-    def _end_if_over(self) -> None:
+    def end_if_over(self) -> None:
         if self.stop.is_set():
             raise Interrupted("asked to stop")
         if self.clock.wall_remaining() <= 0:
@@ -106,19 +106,10 @@ class Orchestrator:
         if self.clock.remaining() <= 0 or (self.clock.in_reserve() and not have_report):
             raise EndRun("time limit reached")
 
-    def _obey_commands(self) -> None:
-        self.link.wake()
-        for command in self.link.take_commands():
-            self.session.commands_after = max(self.session.commands_after, int(command["id"]))
-            self.recorder.event(events.COMMAND, command_or_input=json.dumps(command)[:2000])
-            if command["name"] == "finish" and not self.session.cause:
-                self.session.cause = "finished by a person"
-                self.clock.finish_soon()
-
     def _enter_phase(self) -> None:
         """Time and guards decide the phase; a cause set by a guard or a person means the final one."""
         self._check_jumps()
-        phase = FINAL if self.session.cause else phase_at(self.clock.fraction())
+        phase = self._phase_now()
         if phase is self.phase:
             return
         self.phase = self.desk.phase = phase
@@ -126,6 +117,15 @@ class Orchestrator:
         self.model.final = phase is FINAL
         self.session.reports_before = written_reports(self.settings.paths.notes)
         self.recorder.event(events.PHASE_STARTED, sanitized_output=phase.goal)
+
+    def _phase_now(self) -> Phase:
+        """A longer run (`lab extend`) never goes back, but from the final report to more synthesis."""
+        if self.session.cause:
+            return FINAL
+        phase = phase_at(self.clock.fraction())
+        if self.phase is None or phase.starts_at >= self.phase.starts_at:
+            return phase
+        return PHASES[-2] if self.phase is FINAL else self.phase
 
     def _check_jumps(self) -> None:
         view = self._view(None)
@@ -155,7 +155,7 @@ class Orchestrator:
             self.digest.refresh(self.context, self.context.cut())
 
     def _nudges(self) -> list[dict]:
-        texts, self.notices = self.notices, []
+        texts = list(self.notices)  # said again if this step fails: they go once it is remembered
         if self.nudges.due(self.clock.elapsed()):
             texts.append(time_nudge(self.desk.phase.name, self.clock.elapsed(), self.clock.remaining()))
         if what := self.repetition.found():
@@ -203,6 +203,8 @@ class Orchestrator:
     def _outcome(self, number: int, name: str, arguments: dict | None) -> Outcome:
         if number > MOST_CALLS:
             return Outcome(f"Not run: only {MOST_CALLS} calls of one reply are run.")
+        if self.link.patience() <= 0:
+            return Outcome("Not run: the session was just asked to finish.")
         try:
             return tools.use(name, arguments, self.desk)
         except Exception as error:  # a broken tool is a result, not the end of the step
@@ -212,6 +214,7 @@ class Orchestrator:
     def _remember(self, nudges: list[dict], reply: Reply, results: list[Outcome]) -> None:
         self.repetition.saw([clean(f"{call.name} {call.arguments[:300]}") for call in runnable(reply)])
         self.context.add(as_step(self.session.step, nudges, reply, results, self.recorder.mask))
+        self.notices = []
 
     # What comes after
 
@@ -219,13 +222,14 @@ class Orchestrator:
         if self.settings.backup_every_steps and self.session.step % self.settings.backup_every_steps == 0:
             back_up(self.settings, self.recorder, self.stop, self.desk.world.backup)
 
-    def _checkpoint(self) -> None:
+    def checkpoint(self) -> None:
         session = self.session
         session.elapsed_seconds, session.wall_seconds = self.clock.elapsed(), self.clock.wall_elapsed()
         session.spent_usd, session.unknown_usd = self.purse.spent, self.purse.unknown
         session.chars_per_token, session.last_nudge_seconds = self.purse.chars_per_token, self.nudges.last
         session.ends_at_seconds, session.watermark = self.clock.end, self.link.watermark
         session.digest, session.recent_calls = self.context.digest, self.repetition.steps
+        session.notices = list(self.notices)
         session.keep(self.context.steps)
         session.save(self.recorder)
         self.link.wake()

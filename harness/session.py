@@ -20,6 +20,8 @@ class Session:
 
     cause: the stop_reason that a guard or a person has fixed already; '' while nothing did.
     reports_before: reports that were there when the phase began. recent_calls: for the repetition guard.
+    paused, length_seconds, budget_usd (0: as the settings say): what commands made of it.
+    notices: what the Worker is still to be told.
     """
 
     run_id: str
@@ -35,6 +37,10 @@ class Session:
     cause: str = ""
     ends_at_seconds: float = 0.0
     commands_after: int = 0
+    paused: bool = False
+    length_seconds: float = 0.0
+    budget_usd: float = 0.0
+    notices: list[str] = field(default_factory=list)
     watermark: int = 0
     digest: str = ""
     reports_before: list[str] = field(default_factory=list)

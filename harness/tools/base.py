@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pwd
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from harness.clock import Clock
@@ -14,6 +16,7 @@ from harness.phases import Phase
 from harness.settings import Settings
 from harness.telemetry import events
 from harness.telemetry.recorder import Recorder
+from harness.tools.jobs import Jobs
 from harness.tools.kept_outputs import KeptOutputs
 from harness.world import REAL, World
 
@@ -44,11 +47,19 @@ class Desk:
     call: int = 0  # of this step, from 1: names the output file
     inventory: Inventory | None = None  # None: the run could not begin
     world: World = REAL
+    patience: Callable[[], float] = lambda: math.inf  # seconds that what runs now may still take
     kept: KeptOutputs = field(init=False)
-    started: list[int] = field(default_factory=list)  # sessions of commands, for the end of the run
+    jobs: Jobs = field(default_factory=Jobs)
+    said: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.kept = KeptOutputs(self.settings.paths.outputs)
+
+    def say_once(self, what: str) -> None:
+        """A GUARD event, once a run of this process."""
+        if what not in self.said:
+            self.said.add(what)
+            self.recorder.event(events.GUARD, guard_reason=what)
 
     def owner(self) -> tuple[int, int] | None:
         """uid and gid that files and commands belong to; None: stay as we are."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import subprocess
@@ -14,13 +15,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.text import clip, decode
+from harness.settings import Settings
 from harness.tools import cgroups
 from harness.tools.base import Desk, groups_of
+from harness.tools.output import Output, held_output, shown_output
+from harness.tools.read_only_mounts import NotReadOnly, start_in_read_only
 
-OUTPUT_CAP = 256_000_000  # bytes of output at which a command is stopped
-WHOLE = 1_000_000  # bytes up to which an output is read whole; beyond, its two ends
 TICK_MS = 100
+NO_GROUPS = "there are no cgroups here: a command's limits are ulimit's, and root's processes have none"
+_SHORT = re.compile("Resource temporarily unavailable|Cannot allocate memory|MemoryError")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # The harness is spared when memory runs out, and its children inherit that: a command gives it back.
 _BEGIN = '{ echo 500 > /proc/$$/oom_score_adj; } 2>/dev/null; exec /bin/bash --noprofile --norc -c "$0"'
@@ -43,36 +46,67 @@ class Finished:
         )
 
 
-def run_command(command: str, desk: Desk, shown: bool) -> Finished:
-    """Run in the workspace as the tool user. shown: the whole output may lie where the Worker can read it."""
-    limit = min(desk.settings.command_timeout_seconds, desk.clock.for_work())
-    target = _output_file(desk, _name(desk), shown)
-    with open(target, "wb") as sink:
+def run_command(command: str, desk: Desk, shown: bool, read_only: bool = False) -> Finished:
+    """Run in the workspace as the tool user.
+
+    shown: the whole output may lie where the Worker can read it. read_only: no file system can be written.
+    """
+    limit, paths = min(desk.settings.command_timeout_seconds, desk.clock.for_work()), desk.settings.paths
+    name = step_name(desk)
+    opened = shown_output(paths.shown_outputs / f"{name}.txt") if shown else held_output(paths.tmp)
+    with opened as output:
         try:
-            ending = (desk.world.command or _really)(command, desk, sink.fileno(), limit)
+            if desk.world.command:
+                ending = desk.world.command(command, desk, output.sink, limit)
+            else:
+                ending = _really(command, desk, output, limit, read_only)
         except OSError as error:
             return Finished("", f"could not be started: {error.strerror or error}")
-    text = _read(target, desk.settings.output_limit_chars, str(target) if shown else "")
-    (desk.kept.add if shown else desk.kept.settle)(target)
-    return Finished(text, ending)
+        text = output.text(desk.settings.output_limit_chars)
+        desk.kept.add(output.path, f"{name}.txt")
+        return Finished(text, ending + output.note())
 
 
-def _really(command: str, desk: Desk, sink: int, limit: float) -> str:
-    group = cgroups.create(_name(desk))
-    process = _start(command, desk, sink, group)
-    ending = _wait(process, limit, sink, group, desk)
-    cgroups.tidy()
-    return ending
-
-
-def _name(desk: Desk) -> str:
+def step_name(desk: Desk) -> str:
     return f"step-{desk.step}" + (f"-{desk.call}" if desk.call > 1 else "")
 
 
-def _output_file(desk: Desk, name: str, shown: bool) -> Path:
-    folder = desk.settings.paths.shown_outputs if shown else desk.settings.paths.outputs
-    folder.mkdir(parents=True, exist_ok=True, mode=0o755 if shown else 0o700)
-    return folder / f"{name}.txt"
+def _really(command: str, desk: Desk, output: Output, limit: float, read_only: bool) -> str:
+    group = cgroups.create(step_name(desk), limits_of(desk.settings))
+    if group is None:
+        desk.say_once(NO_GROUPS)
+    process = _start_where(command, desk, output.sink, group, read_only)
+    desk.jobs.began(step_name(desk), process.pid, command, output.path if output.where else None)
+    ending = _wait(process, limit, output, group, desk)
+    met = cgroups.met(group) if group else _met_without_groups(output, desk.settings)
+    cgroups.tidy()
+    return "; ".join([ending, *met])
+
+
+def limits_of(settings: Settings) -> cgroups.Limits:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return cgroups.Limits(int(settings.command_memory_fraction * memory), settings.command_max_processes)
+
+
+def _met_without_groups(output: Output, settings: Settings) -> list[str]:
+    """ulimit tells nobody that it struck: the command's own words are all there is."""
+    if _SHORT.search(output.text(4000)):
+        return [f"limits here: {limits_of(settings)}, by ulimit: for each process, and for all of the user's"]
+    return []
+
+
+def _start_where(
+    command: str, desk: Desk, sink: int, group: Path | None, read_only: bool
+) -> subprocess.Popen:
+    if read_only:
+        paths = desk.settings.paths
+        try:
+            return start_in_read_only(
+                lambda: _start(command, desk, sink, group), [paths.workspace, paths.sandbox, paths.tmp]
+            )
+        except NotReadOnly as reason:
+            desk.say_once(f"the reading shell has its rules only, no read-only mounts: {reason}")
+    return _start(command, desk, sink, group)
 
 
 def _start(command: str, desk: Desk, sink: int, group: Path | None) -> subprocess.Popen:
@@ -91,20 +125,10 @@ def _start(command: str, desk: Desk, sink: int, group: Path | None) -> subproces
         **who,
     }
     if group is None:
-        process = subprocess.Popen(["/bin/bash", "--noprofile", "--norc", "-c", _BEGIN, command], **common)
-    else:
-        process = _start_gated(command, common, group)
-    desk.started[:] = [*filter(_is_alive, desk.started), process.pid]
-    return process
-
-
-def _is_alive(session: int) -> bool:
-    """Whether a command left something running. Numbers are used again, so the dead are forgotten at once."""
-    try:
-        os.killpg(session, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
+        limits = limits_of(desk.settings)
+        begin = f"ulimit -u {limits.processes} -d {limits.memory // 1024} 2>/dev/null; {_BEGIN}"
+        return subprocess.Popen(["/bin/bash", "--noprofile", "--norc", "-c", begin, command], **common)
+    return _start_gated(command, common, group)
 
 
 def _start_gated(command: str, common: dict, group: Path) -> subprocess.Popen:
@@ -141,7 +165,7 @@ def environment(desk: Desk) -> dict[str, str]:
     }
 
 
-def _wait(process: subprocess.Popen, limit: float, sink: int, group: Path | None, desk: Desk) -> str:
+def _wait(process: subprocess.Popen, limit: float, output: Output, group: Path | None, desk: Desk) -> str:
     """Wait for the process, not for the end of its output. Returns how it ended."""
     ends = time.monotonic() + limit
     poller = select.poll()
@@ -149,7 +173,7 @@ def _wait(process: subprocess.Popen, limit: float, sink: int, group: Path | None
     poller.register(handle, select.POLLIN)
     try:
         while not poller.poll(TICK_MS):
-            if reason := _too_much(ends, limit, sink, desk):
+            if reason := _too_much(ends, limit, output, desk):
                 _kill(process, group)
                 return reason
     finally:
@@ -158,14 +182,14 @@ def _wait(process: subprocess.Popen, limit: float, sink: int, group: Path | None
     return f"exit code {code}" if code >= 0 else f"ended by signal {-code}"
 
 
-def _too_much(ends: float, limit: float, sink: int, desk: Desk) -> str:
+def _too_much(ends: float, limit: float, output: Output, desk: Desk) -> str:
     if desk.stop.is_set():
         return "interrupted: the run is being ended"
+    if desk.patience() <= 0:
+        return "killed: the session was asked to finish"
     if time.monotonic() >= ends:
         return f"killed after {limit:.0f} s"
-    if os.fstat(sink).st_size > OUTPUT_CAP:
-        return f"killed: it wrote more than {OUTPUT_CAP // 1_000_000} MB of output"
-    return ""
+    return output.bound()
 
 
 def _kill(process: subprocess.Popen, group: Path | None) -> None:
@@ -174,20 +198,6 @@ def _kill(process: subprocess.Popen, group: Path | None) -> None:
     if group is not None:
         cgroups.kill(group)
     process.wait()
-
-
-def _read(path: Path, limit: int, where: str) -> str:
-    size = path.stat().st_size
-    with open(path, "rb") as file:
-        if size <= WHOLE:
-            return clip(decode(file.read()), limit, where)
-        head = file.read(limit * 4)
-        file.seek(-limit * 4, os.SEEK_END)
-        tail = file.read()
-    first, last = decode(head)[: limit * 2 // 3], decode(tail)[-limit // 3 :]
-    rest = f"; the whole text is in {where}" if where else ""
-    missing = size - len(first.encode()) - len(last.encode())
-    return f"{first}\n[about {missing} characters left out here{rest}]\n{last}"
 
 
 def stop_children(started: list[int]) -> None:
