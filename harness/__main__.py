@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 
-from harness import commands, prompting, removals, session, settings
+from harness import commands, machine, prompting, removals, session, settings
 from harness.clock import Clock
 from harness.commands import StopFlag
 from harness.context import Context
@@ -125,7 +125,8 @@ def _make_folders(wanted: Settings) -> None:
 
 
 def _started(wanted: Settings, recorder: Recorder) -> Session:
-    facts = {name: getattr(wanted, name) for name in ("minutes", "budget_usd", "model", "inspector_model")}
+    told = ("minutes", "budget_usd", "model", "inspector_model", "nonce")
+    facts = {name: getattr(wanted, name) for name in told} | {"boot_id": machine.boot_id()}
     recorder.event(events.RUN_STARTED, sanitized_output=json.dumps(facts))
     recorder.checkpoint({EARLIER_REPORTS: json.dumps(written_reports(wanted.paths.notes))})
     removals.begin(wanted.paths, recorder)
@@ -178,7 +179,8 @@ def _resume(loop: Orchestrator, earlier: Session) -> None:
     loop.context.digest, loop.context.steps = earlier.digest, earlier.steps()
     recorder.step = earlier.step = max(step, earlier.step)
     recorder.phase = earlier.phase or recorder.phase
-    recorder.event(events.RESUMED, sanitized_output=f"goes on after step {recorder.step}")
+    said = f"goes on after step {recorder.step}; boot {machine.boot_id() or 'unknown'}"
+    recorder.event(events.RESUMED, sanitized_output=said)
     for name in session.open_calls(recorder):
         recorder.event(
             events.TOOL_RESULT, tool_name=name, sanitized_output=session.INTERRUPTED, guard_status="BYPASS"

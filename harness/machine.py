@@ -27,6 +27,14 @@ def _memory_gb() -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
+def boot_id() -> str:
+    """Another one after each boot of this machine; empty where the kernel tells none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
 def disk_percent(path: Path) -> float:
     """Used share of what an ordinary user could use, as df counts it, 0-100."""
     usage = shutil.disk_usage(path)

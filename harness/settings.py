@@ -43,6 +43,7 @@ class Settings:
     repeat_window: int
     output_limit_chars: int
     network_programs: list[str]
+    nonce: str = ""  # of this start of the run; RUN_STARTED tells it to the gateway, which takes no other
 
     def __post_init__(self) -> None:
         if self.minutes <= 0 or self.budget_usd <= 0:
@@ -126,7 +127,7 @@ def from_dict(raw: dict, origin: str = "the settings") -> Settings:
     known = {field.name for field in fields(Settings)}
     if unknown := sorted(set(raw) - known):
         raise SettingsError(f"{origin} has keys nobody reads: {', '.join(unknown)}")
-    if missing := sorted(known - set(raw)):
+    if missing := sorted(known - set(raw) - {"nonce"}):  # a run of an older kit has none
         raise SettingsError(f"{origin} lacks: {', '.join(missing)}")
     hints = typing.get_type_hints(Settings)
     for name, value in raw.items():
