@@ -1,0 +1,203 @@
+"""HOST: the simulated provider: an in-process transport for the harness's own model client.
+
+Every fault passes through the harness's transport code: it is an exception of the HTTP client, a status, a broken
+body, or a body that says something odd. Nothing is sent anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+
+from labkit.simulation import script as rows
+from labkit.simulation import wire
+from labkit.simulation.agents import Agents, Said
+from labkit.simulation.chance import Chance
+from labkit.simulation.script import Fault, Script
+from labkit.simulation.virtual import VirtualTime
+
+_STEP = re.compile(r"^Step: (\d+)$", re.M)
+_PATH = ("read_file", "list_workspace")
+DRIP_SECONDS = 5.0
+STATUS = {"rate_limit": 429, "server": 503, "refused": 400, "budget_exhausted": 402, "run_ended": 403}
+
+
+@dataclass
+class Call:
+    """One attempt as the provider sees it. read_timeout: seconds the client waits for bytes."""
+
+    purpose: str
+    attempt: int
+    step: int
+    raw: bytes
+    body: dict
+    read_timeout: float
+    connect_timeout: float
+
+
+class Provider(httpx2.AsyncBaseTransport):
+    """Counts what happened: `met` faults by kind, `billed` dollars really charged, `calls` attempts."""
+
+    def __init__(
+        self, script: Script, chance: Chance, virtual: VirtualTime, agents: Agents, meter: wire.Meter,
+        shown_as: str, sandbox: str,
+    ) -> None:  # fmt: skip
+        self.script, self.chance, self.virtual = script, chance, virtual
+        self.agents, self.meter = agents, meter
+        self.shown_as, self.sandbox = shown_as, sandbox
+        self.away = False  # the gateway: nothing reaches a provider then
+        self.met: Counter[str] = Counter()
+        self.billed, self.calls, self.step = 0.0, 0, 0
+        self._attempts: dict[str, tuple[bytes, int]] = {}
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        call = self._read(request)
+        self.calls += 1
+        if self.away:
+            raise httpx2.ConnectError("the gateway is away")
+        recorded = self.agents.recorded(call.purpose) if hasattr(self.agents, "recorded") else None
+        fault = recorded.fault if recorded else self._strikes(call)
+        if fault:
+            self.met[fault.kind] += 1
+        if fault and fault.kind in ("unreachable", "outage"):
+            raise httpx2.ConnectError("simulated: nobody answers")
+        await self._wait(call, fault, recorded)
+        if fault and fault.kind in rows.TRANSPORT and fault.kind not in ("slow", "silent", "drip"):
+            return self._failure(call, fault)
+        if fault and fault.kind == "drip":
+            return self._response(200, _Drip())
+        return self._reply(call, fault, recorded)
+
+    def _read(self, request: httpx2.Request) -> Call:
+        raw = request.content
+        body = json.loads(raw)
+        purpose = body.get("user", "worker")
+        before, attempts = self._attempts.get(purpose, (b"", 0))
+        attempts = attempts + 1 if before == raw else 1
+        self._attempts[purpose] = raw, attempts
+        if purpose == "worker" and (found := _STEP.search(str(body["messages"][-1].get("content")))):
+            self.step = int(found[1])
+        limits = request.extensions.get("timeout") or {}
+        read, connect = (limits.get(name) or math.inf for name in ("read", "connect"))
+        return Call(purpose, attempts, self.step, raw, body, read, connect)
+
+    def _strikes(self, call: Call) -> Fault | None:
+        """The first fault whose conditions hold. Each row draws its number at each call, so that they stay apart."""
+        hit = None
+        for number, fault in enumerate(self.script.faults):
+            drawn = self.chance.stream(f"fault {number}").random()
+            if hit is None and self._holds(fault, call) and drawn < fault.probability:
+                hit = fault
+        return hit
+
+    def _holds(self, fault: Fault, call: Call) -> bool:
+        minute = self.virtual.now() / 60
+        return (
+            call.purpose in fault.purposes
+            and (not fault.steps or call.step in fault.steps)
+            and fault.from_step <= call.step <= fault.to_step
+            and fault.from_minute <= minute < fault.from_minute + fault.minutes
+            and call.attempt <= fault.attempts
+        )
+
+    async def _wait(self, call: Call, fault: Fault | None, recorded: Any) -> None:
+        """The time to a reply. One that comes later than the client's time-out for reading never comes."""
+        if recorded and recorded.seconds is not None:
+            seconds = recorded.seconds
+        else:
+            seconds = self.chance.seconds(self.script.latency, "latency")
+        if fault and fault.kind == "silent":
+            seconds = math.inf
+        elif fault and fault.kind == "slow":
+            seconds += fault.seconds
+        if seconds < call.read_timeout:
+            return await asyncio.sleep(seconds)
+        if math.isinf(call.read_timeout):
+            return await asyncio.sleep(365 * 86400)
+        await asyncio.sleep(call.read_timeout)
+        self._charge(call, None, billed=bool(fault and fault.billed))
+        raise httpx2.ReadTimeout("simulated: no answer")
+
+    def _charge(self, call: Call, said: Said | None, billed: bool = True) -> wire.Bill:
+        bill = self.meter.bill(call.purpose, call.raw, said)
+        if billed:
+            self.billed += bill.dollars
+        return bill
+
+    def _failure(self, call: Call, fault: Fault) -> httpx2.Response:
+        """What comes in place of a reply; see script.TRANSPORT."""
+        self._charge(call, None, billed=fault.billed)
+        kind = fault.kind
+        if kind == "reset":
+            raise httpx2.ReadError("simulated: connection reset by peer")
+        if kind == "cut_stream":
+            body = json.dumps(wire.completion(Said("cut in the mid"), self.calls, "m", None)).encode()
+            return self._response(200, _Cut(body[: len(body) // 2]))
+        if kind in STATUS:
+            status = fault.status or STATUS[kind]
+            code = kind if kind in ("budget_exhausted", "run_ended") else "simulated"
+            headers = {"Retry-After": f"{fault.retry_after_seconds:g}"} if kind == "rate_limit" else {}
+            return self._response(*wire.error(status, f"simulated {kind}", code), headers=headers)
+        if kind == "html":
+            return self._response(200, b"<html><body>Bad gateway</body></html>", "text/html")
+        if kind == "blank":
+            return self._response(200, b"")
+        if kind == "in_body":
+            return self._json({"error": {"code": fault.code, "message": "simulated"}})
+        empty = wire.completion(Said(""), self.calls, "m", None)
+        return self._json(empty | ({"choices": []} if kind == "no_choices" else {}))
+
+    def _reply(self, call: Call, fault: Fault | None, recorded: Any) -> httpx2.Response:
+        said = recorded.said if recorded and recorded.said else self.agents.answer(call.purpose, call.body)
+        if fault and fault.kind in rows.REPLY:
+            offered = [tool["function"]["name"] for tool in call.body.get("tools", [])]
+            said = wire.spoiled(said, fault, offered)
+        bill = self._charge(call, said)
+        stated = wire.usage(bill, self.script.usage)
+        said.calls = [(name, self._in_place(name, given)) for name, given in said.calls]
+        return self._json(wire.completion(said, self.calls, call.body.get("model", ""), stated))
+
+    def _in_place(self, tool: str, given: Any) -> Any:
+        """The file tools read below the temporary folder what the agents know under the guest's path."""
+        if tool not in _PATH or not self.shown_as:
+            return given
+        return json.loads(json.dumps(given).replace(self.shown_as, self.sandbox))
+
+    def _json(self, body: dict) -> httpx2.Response:
+        return self._response(200, json.dumps(body).encode())
+
+    def _response(
+        self, status: int, body: Any, kind: str = "application/json", headers: dict[str, str] | None = None
+    ) -> httpx2.Response:
+        told = {"Content-Type": kind, **(headers or {})}
+        if isinstance(body, bytes):
+            return httpx2.Response(status, headers=told, content=body)
+        return httpx2.Response(status, headers=told, stream=body)
+
+
+class _Cut(httpx2.AsyncByteStream):
+    """The beginning of a body, and then the connection is gone."""
+
+    def __init__(self, beginning: bytes) -> None:
+        self.beginning = beginning
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self.beginning
+        raise httpx2.RemoteProtocolError("simulated: peer closed connection without sending complete body")
+
+
+class _Drip(httpx2.AsyncByteStream):
+    """Bytes that keep coming, so that no read ever times out, and never become a reply."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            await asyncio.sleep(DRIP_SECONDS)
+            yield b" "

@@ -1,0 +1,213 @@
+"""HOST: reads a provider script (YAML, docs/simulate.md) into rows of data, and refuses what nobody would read."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from labkit.errors import USAGE, LabError
+
+FOLDER = Path(__file__).with_name("providers")
+PURPOSES = ("worker", "inspector", "digest", "report")
+BEHAVIOURS = ("diligent", "looper", "talker", "never_reports")
+USAGES = ("honest", "no_cost", "none", "zero", "huge", "negative", "cached_above_prompt")
+# Between the harness and the provider: what comes back is no reply.
+TRANSPORT = (
+    "slow", "silent", "drip", "cut_stream", "reset", "unreachable", "outage", "empty", "no_choices", "blank",
+    "html", "rate_limit", "server", "refused", "in_body", "budget_exhausted", "run_ended",
+)  # fmt: skip
+# In the reply itself.
+REPLY = (
+    "malformed_arguments", "unknown_tool", "token_limit", "no_finish", "words_only", "many_calls", "no_ids",
+    "odd_text", "loop", "withheld_tool", "wrong_types",
+)  # fmt: skip
+INCIDENTS = ("finish", "interrupt", "disk_full", "disk_free", "clock_jump", "gateway_away")
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds to a reply: lognormal around the median, cut at the longest."""
+
+    median_seconds: float = 8.0
+    spread: float = 0.4
+    longest_seconds: float = 150.0
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Dollars per million tokens as billed; None: what run.yml says. cached_reads: share of the input price."""
+
+    input_per_mtok: float | None = None
+    output_per_mtok: float | None = None
+    cached_reads: float = 0.1
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One row: what goes wrong, for which calls, and when. All conditions that are given must hold.
+
+    probability: of each attempt. steps: step numbers. from_step, to_step: inclusive. from_minute, minutes: a
+    stretch of simulated time. attempts: only the first so many of a call. The rest are the fault's own figures.
+    """
+
+    kind: str
+    purposes: tuple[str, ...] = PURPOSES
+    probability: float = 1.0
+    steps: tuple[int, ...] = ()
+    from_step: int = 0
+    to_step: int = 1_000_000_000
+    from_minute: float = 0.0
+    minutes: float = math.inf
+    attempts: int = 1_000_000_000
+    seconds: float = 60.0
+    retry_after_seconds: float = 20.0
+    status: int = 0
+    code: str = "502"
+    command: str = "ls -la /sandbox/workspace"
+    billed: bool = False
+
+
+@dataclass(frozen=True)
+class Incident:
+    """Something that happens to the run once, at a minute of simulated time."""
+
+    at_minute: float
+    what: str
+    hours: float = 24.0  # of a clock_jump; may be negative
+    minutes: float = 10.0  # of gateway_away
+
+
+@dataclass(frozen=True)
+class Command:
+    """What the stand-in of the shell answers to a command that the pattern is found in."""
+
+    match: str
+    output: str = ""
+    seconds: float = 2.0
+    exit_code: int = 0
+
+
+@dataclass(frozen=True)
+class Script:
+    """A provider and its surroundings. block_probability: of the Inspector, for each review."""
+
+    name: str = "honest"
+    about: str = ""
+    latency: Latency = Latency()
+    prices: Prices = Prices()
+    usage: str = "honest"
+    worker: str = "diligent"
+    block_probability: float = 0.03
+    command_seconds: Latency = Latency(2.0, 0.9, 400.0)
+    faults: tuple[Fault, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    commands: tuple[Command, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)  # of the run, such as budget_usd
+
+    @classmethod
+    def load(cls, which: str | Path) -> Script:
+        """A shipped script by its name, or a file. Raises LabError (usage)."""
+        path = FOLDER / f"{which}.yml" if str(which) in shipped() else Path(which)
+        try:
+            data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            reason = " ".join(str(error).split())
+            raise LabError(
+                f"can't read the provider script {which}: {reason}",
+                f"a file, or one of: {', '.join(shipped())}",
+                USAGE,
+            ) from error
+        return cls.from_dict(data, path.stem)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], name: str = "script") -> Script:
+        """The same from a dict. Raises LabError (usage) naming the key."""
+        if not isinstance(data, dict):
+            raise _bad(name, "it holds no keys", "it wants `key: value` lines (docs/simulate.md)")
+        values = dict(data)
+        nested = {"latency": Latency, "prices": Prices, "command_seconds": Latency}
+        rows = {"faults": Fault, "incidents": Incident, "commands": Command}
+        for key, kind in nested.items():
+            if key in values:
+                values[key] = _row(kind, values[key], name, key)
+        for key, kind in rows.items():
+            if key in values:
+                values[key] = _rows(kind, values[key], name, key)
+        script = _row(cls, {"name": name, **values}, name, "")
+        _check(script)
+        return script
+
+
+def shipped() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.yml"))
+
+
+def _bad(name: str, what: str, hint: str) -> LabError:
+    return LabError(f"provider script {name}: {what}", hint, USAGE)
+
+
+def _rows(kind: type, values: Any, name: str, key: str) -> tuple:
+    if not isinstance(values, list):
+        raise _bad(name, f"{key} is no list", f"begin each entry of {key} with `- `")
+    return tuple(_row(kind, value, name, key) for value in values)
+
+
+def _row(kind: type, values: Any, name: str, where: str) -> Any:
+    place = f" in {where}" if where else ""
+    if not isinstance(values, dict):
+        raise _bad(name, f"{where} wants keys, not {values!r}", "see docs/simulate.md")
+    known = {one.name: one for one in fields(kind)}
+    for key in values:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there is: {', '.join(known)}"
+            raise _bad(name, f"unknown key {key}{place}", hint)
+    try:
+        return kind(**{key: _fitting(known[key].type, key, value) for key, value in values.items()})
+    except (TypeError, ValueError) as error:
+        raise _bad(name, f"{error}{place}", "see docs/simulate.md") from error
+
+
+def _fitting(wanted: str, key: str, value: Any) -> Any:
+    """A value of the annotated type. Raises ValueError."""
+    if wanted.startswith("tuple") and isinstance(value, list | tuple):
+        return tuple(value)
+    if wanted.startswith(("float", "int")):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+        if is_number and (wanted.startswith("float") or value == int(value)):
+            return value
+    elif wanted == "str" and isinstance(value, str | int):
+        return str(value)
+    elif wanted == "bool" and isinstance(value, bool) or not wanted.startswith(("tuple", "str", "bool")):
+        return value
+    raise ValueError(f"{key} must be {wanted.split('[')[0]}, not {value!r}")
+
+
+def _check(script: Script) -> None:
+    _among(script.name, "usage", script.usage, USAGES)
+    _among(script.name, "worker", script.worker, BEHAVIOURS)
+    for fault in script.faults:
+        _among(script.name, "kind", fault.kind, TRANSPORT + REPLY)
+        for purpose in fault.purposes:
+            _among(script.name, "purposes", purpose, PURPOSES)
+    for incident in script.incidents:
+        _among(script.name, "what", incident.what, INCIDENTS)
+    for latency in (script.latency, script.command_seconds):
+        if latency.median_seconds <= 0 or latency.spread < 0 or latency.longest_seconds <= 0:
+            raise _bad(script.name, "a latency must be above zero", "time would stand still without it")
+    for command in script.commands:
+        try:
+            re.compile(command.match)
+        except re.error as error:
+            raise _bad(script.name, f"match {command.match!r}: {error}", "it is a regular expression") from None
+
+
+def _among(name: str, key: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise _bad(name, f"{key} {value!r} is unknown", f"there is: {', '.join(known)}")
