@@ -30,6 +30,19 @@ def binding() -> Any:
     return libvirt
 
 
+class RefusedError(LabError):
+    """libvirt is there and does not let us in: starting it would not help."""
+
+
+def _refusals(lib: Any) -> tuple[int, ...]:
+    return (
+        lib.VIR_ERR_AUTH_FAILED,
+        lib.VIR_ERR_AUTH_CANCELLED,
+        lib.VIR_ERR_AUTH_UNAVAILABLE,
+        lib.VIR_ERR_ACCESS_DENIED,
+    )
+
+
 class Hypervisor:
     """A connection to libvirt; a context manager.
 
@@ -41,6 +54,11 @@ class Hypervisor:
         try:
             self.connection = self.lib.open(uri)
         except self.lib.libvirtError as error:
+            if error.get_error_code() in _refusals(self.lib):
+                raise RefusedError(
+                    f"libvirt refuses the connection to {uri}: {error}",
+                    "run the command as root; auth_unix_rw in /etc/libvirt/libvirtd.conf says who may",
+                ) from error
             raise LabError(
                 f"libvirt does not answer at {uri}: {error}", "`lab doctor` says how to start it"
             ) from error
@@ -129,6 +147,15 @@ class Hypervisor:
             lib.VIR_DOMAIN_CRASHED: "crashed",
         }
         return words.get(domain.state()[0], "off")
+
+    def paused_by_io_error(self, name: str) -> bool:
+        """True where QEMU paused the guest since this host could not write for it: mostly a full disk."""
+        domain = self.domain(name)
+        lib = self.lib
+        return domain is not None and tuple(domain.state()) == (
+            lib.VIR_DOMAIN_PAUSED,
+            lib.VIR_DOMAIN_PAUSED_IOERROR,
+        )
 
     def start(self, name: str) -> None:
         """Cold boot. Does nothing when the domain runs already."""

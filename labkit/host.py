@@ -12,10 +12,11 @@ from pathlib import Path
 
 from labkit.config import REPO, Lab
 from labkit.errors import LabError
-from labkit.guest import Hypervisor, binding
+from labkit.guest import Hypervisor, RefusedError, binding
 from labkit.progress import warn
 
 KVM = Path("/dev/kvm")
+SYSTEMD = Path("/run/systemd/system")
 START_SECONDS = 30
 LIBVIRT_LOG = Path("/var/log/libvirt/lab-libvirtd.log")
 
@@ -41,7 +42,7 @@ def ensure_libvirt() -> bool:
     if _answers():
         return False
     _let_libvirt_probe_kvm()
-    if Path("/run/systemd/system").is_dir():
+    if SYSTEMD.is_dir():
         _start(["systemctl", "start", "virtlogd.socket", "libvirtd.socket", "libvirtd.service"])
     else:
         _start(["virtlogd", "--daemon"])
@@ -64,6 +65,8 @@ def _answers() -> bool:
     try:
         with Hypervisor():
             return True
+    except RefusedError:
+        raise
     except LabError:
         return False
 

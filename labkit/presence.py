@@ -15,6 +15,7 @@ def demand_running(lab: Lab, wish: str) -> None:
     """LabError unless the guest runs. wish: what can't be done without it, for the sentence."""
     with Hypervisor() as hypervisor:
         found = hypervisor.state(lab.name)
+        by_io_error = hypervisor.paused_by_io_error(lab.name)
     if found == "running":
         return
     virsh = f"virsh -c {URI}"
@@ -26,6 +27,9 @@ def demand_running(lab: Lab, wish: str) -> None:
         f"`lab run` starts it from its snapshot; to boot it as it was left: `{virsh} net-start {lab.name}`"
         f" (if it is down) and `{virsh} start {lab.name}`"
     )
+    if by_io_error:
+        found = "paused by an I/O error of this host"
+        cures[found] = f"`df -h {lab.state_dir}`: free space, then `{virsh} resume {lab.name}` goes on"
     raise LabError(f"the guest '{lab.name}' is {found}: {wish}", cures.get(found, boot), UNREACHABLE)
 
 

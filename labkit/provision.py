@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from labkit import drift, fingerprint, ownership, playbooks, prediction, session, snapshot, state
+from labkit import drift, fingerprint, images, ownership, playbooks, prediction, session, snapshot, state
 from labkit.config import Lab
 from labkit.errors import EVIDENCE, LabError
 from labkit.guest import Hypervisor
@@ -53,6 +53,9 @@ def _make_set(lab: Lab, expected: prediction.Prediction, progress: Progress) -> 
             snapshot.revert(where).demand()
         state.update(lab.dir, dirty=True)
     else:
+        images.demand_room(lab)
+        with progress.step("looking whether the cached image is whole"):
+            images.demand_sound(lab)
         _forget_build(lab)
     changed = 0
     for playbook, title in (first, *SET_STEPS):

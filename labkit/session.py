@@ -14,7 +14,7 @@ from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
 from labkit.gateway import awake, keys, process
 from labkit.gateway.files import read_lines
-from labkit.gateway.ledger import EVENTS
+from labkit.gateway.ledger import EVENTS, EventTail, run_summary
 from labkit.guest import Hypervisor
 from labkit.harness_archive import build
 from labkit.plan import Plan, data_use, gateway_config, harness_settings, hook
@@ -32,11 +32,19 @@ def place(lab: Lab) -> snapshot.Place:
 def refuse_uncollected(lab: Lab, discard: bool) -> None:
     """LabError while a run that nobody collected is in the guest, unless it may be thrown away."""
     known = state.read(lab.dir)
-    if known.get("run") and not known.get("collected") and not discard:
+    if not known.get("run") or known.get("collected") or discard:
+        return
+    said = f"run {known['run']} is in the guest '{lab.name}' and was not collected"
+    if _at_work(lab.gateway_dir / known["run"]):
         raise LabError(
-            f"run {known['run']} is in the guest '{lab.name}' and was not collected",
-            "`lab collect` brings it to runs/; `--discard` throws it away",
+            f"{said}: its session is still running",
+            "`lab watch` shows it, `lab finish` asks it to end; `--discard` throws it away",
         )
+    raise LabError(said, "`lab collect` brings it to runs/; `--discard` throws it away")
+
+
+def _at_work(run_dir: Path) -> bool:
+    return process.alive(run_dir) and run_summary(EventTail(run_dir).poll()) is None
 
 
 def begin(

@@ -35,8 +35,13 @@ NEXT = (
     (lambda known: known["guest"] == "unknown", "`lab doctor` starts libvirt, or says why it can't"),
     (lambda known: known["guest"] == "absent", "`lab up` builds the guest"),
     (
+        lambda known: known["guest"] == "paused" and known["io_error"],
+        "`df -h`: this host could not write for the guest; free space, then"
+        " `virsh -c qemu:///system resume {lab}` goes on",
+    ),
+    (
         lambda known: known["guest"] == "paused",
-        "the guest is paused (a full host disk?): free space, then `virsh -c qemu:///system resume` goes on",
+        "somebody paused the guest: `virsh -c qemu:///system resume {lab}` goes on",
     ),
     (
         lambda known: known["snapshot"] in ("none", "not verified", "damaged"),
@@ -76,10 +81,10 @@ NEXT = (
 
 
 def describe(lab: Lab) -> dict[str, Any]:
-    """guest: absent, off, running, paused, crashed, unknown. snapshot: none, not verified, verified, stale,
-    damaged. at_work: the command that holds the lab (verb, pid, since), or None. drift: what somebody changed
-    behind the kit's back; not looked for while a command is at work. problems: sentences about what could
-    not be read.
+    """guest: absent, off, running, paused, crashed, unknown. io_error: one paused it. snapshot: none,
+    not verified, verified, stale, damaged. at_work: the command that holds the lab (verb, pid, since), or
+    None. drift: what somebody changed behind the kit's back; not looked for while a command is at work.
+    problems: sentences about what could not be read.
 
     run: the run_id of the session in the guest, or None; with phase, step, elapsed_seconds and
     cost_usd as the gateway heard them last. Never fails for what is broken: it is what is asked for.
@@ -87,11 +92,13 @@ def describe(lab: Lab) -> dict[str, Any]:
     problems: list[str] = []
     holder = lock.holder(lab.state_dir, lab.name)
     known = _unless_broken(lambda: state.read(lab.dir), problems, {})
+    guest, io_error = _unless_broken(lambda: _guest(lab), problems, ("unknown", False))
     word, taken_at = _unless_broken(lambda: _snapshot(lab, known), problems, ("damaged", None))
     return {
         "lab": lab.name,
         "at_work": {**holder.as_dict(), "said": holder.said()} if holder else None,
-        "guest": _unless_broken(lambda: _guest(lab), problems, "unknown"),
+        "guest": guest,
+        "io_error": io_error,
         "address": lab.address,
         "snapshot": word,
         "snapshot_taken_at": taken_at,
@@ -113,9 +120,10 @@ def _unless_broken(ask: Callable[[], T], problems: list[str], otherwise: T) -> T
         return otherwise
 
 
-def _guest(lab: Lab) -> str:
+def _guest(lab: Lab) -> tuple[str, bool]:
+    """Its state, and whether an I/O error of this host paused it."""
     with Hypervisor() as hypervisor:
-        return hypervisor.state(lab.name)
+        return hypervisor.state(lab.name), hypervisor.paused_by_io_error(lab.name)
 
 
 def _drift(lab: Lab) -> list[str]:
@@ -127,7 +135,9 @@ def _drift(lab: Lab) -> list[str]:
 def sentence(known: dict[str, Any]) -> str:
     """The description for a person: what is, then what to type."""
     lines = [
-        f"guest '{known['lab']}': {known['guest']}" + (", used since the snapshot" if known["dirty"] else "")
+        f"guest '{known['lab']}': {known['guest']}"
+        + (" by an I/O error" if known["io_error"] else "")
+        + (", used since the snapshot" if known["dirty"] else "")
     ]
     taken = f" ({known['snapshot_taken_at']})" if known["snapshot_taken_at"] else ""
     yet = " yet" if known["at_work"] and known["snapshot"] in ("none", "not verified") else ""
@@ -137,7 +147,7 @@ def sentence(known: dict[str, Any]) -> str:
     lines += known["drift"] + known["problems"]
     if known["at_work"]:
         lines.append(known["at_work"]["said"])
-    lines.append(next(advice for fits, advice in NEXT if fits(known)).format(run=known["run"]))
+    lines.append(next(advice for fits, advice in NEXT if fits(known)).format(**known))
     return "\n".join(lines)
 
 

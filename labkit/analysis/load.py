@@ -158,8 +158,10 @@ def _check_reference(path: Path, tables: dict[str, list[columns.Column]]) -> Non
         absent = [name for name in wanted if name not in present]
         if absent:
             what = f"column {absent[0]} in {table}" if present else f"table {table}"
+            kind = "a record that this version of the kit can read" if present else "the record of a run"
+            maybe = "; another version wrote it, or another program" if present else ""
             raise LabError(
-                f"{path} is not the record of a run: it has no {what}",
+                f"{path} is not {kind}: it has no {what}{maybe}",
                 "`lab runs` lists the collected runs; `sqlite3 -readonly` shows what this file is",
                 EVIDENCE,
             )

@@ -160,6 +160,17 @@ def test_every_exit_code_has_a_row() -> None:
     assert rows == codes | {130}
 
 
+def test_every_bad_input_has_an_exit_code_and_a_test_that_exists() -> None:
+    lines = (ROOT / "docs/errors.md").read_text().splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")][2:]
+    codes = {str(value) for key, value in vars(errors).items() if key.isupper() and isinstance(value, int)}
+    assert len(rows) > 30
+    for what, sentence, code, test in rows:
+        file, _, function = test.strip("`").partition("::")
+        assert sentence and code in codes - {"0"}, what
+        assert f"\ndef {function}(" in (ROOT / "tests/unit/host" / file).read_text(), what
+
+
 def test_the_vocabulary_knows_every_phase_and_guard() -> None:
     words = (ROOT / "docs/vocabulary.md").read_text()
     assert [phase.name for phase in phases.PHASES if phase.name not in words] == []

@@ -218,6 +218,7 @@ def test_the_harness_a_run_began_with_is_found_again(lab, folder):
 def known(**changes):
     base = {"guest": "running", "snapshot": "verified", "run": RUN_ID, "sealed": False, "collected": False}
     base |= {"dirty": True, "gateway_alive": True, "quiet_seconds": 5.0, "at_work": None}
+    base |= {"io_error": False}
     return base | changes
 
 
