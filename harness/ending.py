@@ -20,7 +20,6 @@ from harness.model import Model
 from harness.telemetry import events
 from harness.tools.base import Desk
 from harness.tools.new_files import NotWritten, next_free, notes_folder, write_new
-from harness.tools.process import stop_children
 
 EARLIER_REPORTS = "earlier_reports"  # key in session_state: reports that were there when the run began
 LEAST_REPORT_SECONDS = 20.0  # the report call gets this much even when the clock has run out
@@ -58,7 +57,7 @@ class Ending:
         """Returns the run summary, as written to summary.json. After it nothing is recorded any more."""
         hasty = stop_reason in ("interrupted", STOPPED)
         if not self.desk.world.command:  # else nothing was ever started here
-            self._try("stopping the children", lambda: stop_children(self.desk.started))
+            self._try("stopping the children", self.desk.jobs.stop)
         final_report = self._try("the report", lambda: self._ensure_report(stop_reason, hasty)) or ""
         lost = self._try("the inventory", lambda: self._lost(hasty))
         if not hasty:

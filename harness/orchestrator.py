@@ -169,7 +169,8 @@ class Orchestrator:
 
     def _ask(self, nudges: list[dict]) -> Reply:
         cause, phase = self.session.cause, self.desk.phase
-        told = status(self.recorder, phase, self.clock, self.purse, self.compacted, bool(nudges), cause)
+        news = self.compacted, bool(nudges), cause, self.desk.jobs.told()
+        told = status(self.recorder, phase, self.clock, self.purse, *news)
         messages = self.context.outgoing(nudges, told)
         offered = tools.schemas(phase.tools)
         reply = self.model.ask("worker", messages, offered, deadline=max(5.0, self.clock.for_work()))

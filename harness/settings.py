@@ -37,6 +37,8 @@ class Settings:
     backup_every_steps: int
     nudge_every_minutes: float
     command_timeout_seconds: float
+    command_memory_fraction: float
+    command_max_processes: int
     disk_limit_percent: float
     report_reserve_fraction: float
     repeat_limit: int

@@ -1,7 +1,7 @@
 """GUEST: the read-only shell of FINAL_REPORT: an allow-list by command and by flag.
 
 A line is taken apart here, globs included, checked, and put together again fully quoted: what runs is
-what was checked, and no shell syntax survives but the pipe.
+what was checked, and no shell syntax survives but the pipe. A flag that stands in no row below is refused.
 """
 
 from __future__ import annotations
@@ -9,17 +9,91 @@ from __future__ import annotations
 import glob
 import re
 import shlex
-from collections.abc import Callable
+from dataclasses import dataclass
 
-READERS = (
-    "ls", "cat", "find", "grep", "head", "tail", "wc", "tree", "du", "stat", "file", "diff", "sort", "uniq",
-)  # fmt: skip
-_TOKEN = re.compile(r"""\s*(?:(\|)|((?:'[^']*'|"[^"$`\\]*"|[^\s'"|;&<>()$`\\])+))""")
-_FIND_ACTS = re.compile(r"-(?:exec|execdir|ok|okdir|delete|fprint|fprint0|fprintf|fls)$")
+_PIECE = r"""'[^']*'|"[^"$`\\]*"|\\[^\n]|[^\s'"|;&<>()$`\\]"""
+_TOKEN = re.compile(rf"\s*(?:(\|)|((?:{_PIECE})+))")
+_WILD = re.compile(r"[*?\[]")
 
 
 class Refused(Exception):
     """Why a line may not run in the read-only shell."""
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What one command may be given.
+
+    short, valued: letters without and with a value; long, long_valued: the same, whole names only.
+    operands: how many words that are no flag. attached: whether `-n5` is `-n 5` (not so for tree, which would
+    go on reading flags).
+    """
+
+    short: str = ""
+    valued: str = ""
+    long: tuple[str, ...] = ()
+    long_valued: tuple[str, ...] = ()
+    operands: int = 100_000
+    attached: bool = True
+
+
+# A letter in the wrong column would let the word behind it pass unread: check it against the manual.
+_FLAGS = {
+    "ls": Flags(
+        "aAbBcCdfFgGhHiklLmnNopqQrRsStuUvxXZ1", "ITw",
+        ("all", "almost-all", "classify", "color", "directory", "full-time", "group-directories-first",
+         "human-readable", "inode", "numeric-uid-gid", "recursive", "reverse", "size"),
+        ("format", "hide", "ignore", "sort", "time", "time-style", "width"),
+    ),
+    "cat": Flags("AbeEnstTuv", "", ("number", "number-nonblank", "show-all", "squeeze-blank")),
+    "grep": Flags(
+        "abcEFGhHiIlLnoPqrRsTUvVwxyzZ0123456789", "ABCDdefm",
+        ("color", "count", "extended-regexp", "files-with-matches", "files-without-match", "fixed-strings",
+         "ignore-case", "invert-match", "line-number", "line-regexp", "no-filename", "no-messages",
+         "only-matching", "perl-regexp", "quiet", "recursive", "text", "with-filename", "word-regexp"),
+        ("after-context", "before-context", "context", "exclude", "exclude-dir", "file", "include",
+         "max-count", "regexp"),
+    ),
+    "head": Flags("qvz0123456789", "cn", ("quiet", "silent", "verbose"), ("bytes", "lines")),
+    "tail": Flags("qvz0123456789", "cn", ("quiet", "silent", "verbose"), ("bytes", "lines")),
+    "wc": Flags("cmlwL", "", ("bytes", "chars", "lines", "max-line-length", "words")),
+    "tree": Flags("adfghilnpqrstuvxACDFJNQSUX", "LPI", ("dirsfirst", "du", "noreport"), attached=False),
+    "du": Flags(
+        "0abcDhHklLmPsSx", "Bdt", ("all", "apparent-size", "bytes", "human-readable", "summarize", "total"),
+        ("block-size", "exclude", "max-depth", "threshold"),
+    ),
+    "stat": Flags("Lft", "c", ("dereference", "file-system", "terse"), ("format", "printf")),
+    "file": Flags("bhikLNr", "F", ("brief", "dereference", "mime", "mime-encoding", "mime-type")),
+    "diff": Flags(
+        "abBcdeEiNnpqrstTuwyZ0123456789", "CFILUWx",
+        ("brief", "ignore-all-space", "ignore-blank-lines", "ignore-case", "new-file", "recursive",
+         "report-identical-files", "side-by-side", "suppress-common-lines", "unified"),
+        ("exclude", "label", "width"),
+    ),
+    "sort": Flags(
+        "bdfgiMhnrVcCmsuz", "ktS",
+        ("check", "general-numeric-sort", "human-numeric-sort", "ignore-case", "numeric-sort", "reverse",
+         "stable", "unique", "version-sort"),
+        ("field-separator", "key"),
+    ),
+    # A second operand of uniq is a file that it writes.
+    "uniq": Flags(
+        "cdDiuz", "fsw", ("count", "ignore-case", "repeated", "unique"),
+        ("check-chars", "skip-chars", "skip-fields"), operands=1,
+    ),
+}  # fmt: skip
+# find has an expression of its own. A word that begins with a dash is one of these or a number.
+_FIND = {
+    "-H", "-L", "-P", "-name", "-iname", "-path", "-ipath", "-wholename", "-iwholename", "-regex",
+    "-iregex", "-regextype", "-lname", "-ilname", "-type", "-xtype", "-size", "-empty", "-newer",
+    "-anewer", "-cnewer", "-newermt", "-newerct", "-mtime", "-mmin", "-atime", "-amin", "-ctime", "-cmin",
+    "-perm", "-user", "-group", "-uid", "-gid", "-nouser", "-nogroup", "-links", "-inum", "-samefile",
+    "-maxdepth", "-mindepth", "-mount", "-xdev", "-depth", "-prune", "-print", "-print0", "-printf", "-ls",
+    "-quit", "-true", "-false", "-not", "-o", "-or", "-a", "-and", "-daystart", "-follow", "-readable",
+    "-writable", "-executable",
+}  # fmt: skip
+_FIND_NUMBER = re.compile(r"-\d+[bcwkMG]?")
+READERS = (*_FLAGS, "find")
 
 
 def read_only(command: str, cwd: str) -> str:
@@ -57,60 +131,67 @@ def _expand(raw_words: list[str], cwd: str) -> list[str]:
     """Quotes off; a word with an unquoted * ? [ becomes the files it matches, as the shell would do it."""
     words: list[str] = []
     for raw in raw_words:
-        word = "".join(shlex.split(raw))
-        bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", raw)
-        found = sorted(glob.glob(word, root_dir=cwd)) if re.search(r"[*?\[]", bare) else []
-        words += found or [word]
+        pieces = re.findall(_PIECE, raw)
+        texts = [_unquoted(piece) for piece in pieces]
+        pattern = "".join(
+            piece if piece == text else glob.escape(text) for piece, text in zip(pieces, texts, strict=True)
+        )
+        is_wild = any(_WILD.fullmatch(piece) for piece in pieces)
+        found = sorted(glob.glob(pattern, root_dir=cwd)) if is_wild else []
+        words += found or ["".join(texts)]
     return words
+
+
+def _unquoted(piece: str) -> str:
+    if piece[0] in "'\"":
+        return piece[1:-1]
+    return piece[1:] if piece[0] == "\\" else piece
 
 
 def _check(words: list[str]) -> None:
     name, arguments = words[0], words[1:]
-    if name not in READERS:
+    if name == "find":
+        return _check_find(arguments)
+    if name not in _FLAGS:
         raise Refused(f"{name[:40]!r} is not among the reading commands: {', '.join(READERS)}")
-    if reason := _RULES.get(name, lambda _: "")(arguments):
-        raise Refused(reason)
+    flags, rest, operands = _FLAGS[name], list(arguments), 0
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            operands += len(rest)
+            break
+        if word == "-" or not word.startswith("-"):
+            operands += 1
+        elif _wants_value(name, flags, word) and rest:
+            rest.pop(0)
+    if operands > flags.operands:
+        raise Refused(f"{name} with a second file would write it")
 
 
-def _flags(short: str, *long: str) -> Callable[[list[str]], str]:
-    """Refuse any cluster holding one of the short letters, and any long option or abbreviation of one."""
-
-    def check(arguments: list[str]) -> str:
-        for word in arguments:
-            name = word.split("=", 1)[0]
-            if name.startswith("--") and len(name) > 2:
-                if any(option.startswith(name) for option in long):
-                    return f"{word[:40]!r} could write, run or wait for something"
-            elif name.startswith("-") and set(word[1:]) & set(short):
-                return f"{word[:40]!r} could write, run or wait for something"
-        return ""
-
-    return check
-
-
-def _find(arguments: list[str]) -> str:
-    bad = [word for word in arguments if _FIND_ACTS.match(word)]
-    return f"find {bad[0]} writes or runs something" if bad else ""
+def _wants_value(name: str, flags: Flags, word: str) -> bool:
+    """Whether the next word is this flag's value. Raises Refused for a flag that is in no row."""
+    if word.startswith("--"):
+        option, has_value, _ = word[2:].partition("=")
+        if option not in flags.long + flags.long_valued:
+            raise _unknown(name, word)
+        return option in flags.long_valued and not has_value
+    for at, letter in enumerate(word[1:], start=2):
+        if letter in flags.valued:
+            if at < len(word) and not flags.attached:
+                raise _unknown(name, word)
+            return at == len(word)
+        if letter not in flags.short:
+            raise _unknown(name, word)
+    return False
 
 
-def _uniq(arguments: list[str]) -> str:
-    """A second operand of uniq is a file it writes."""
-    operands, before = 0, ""
+def _unknown(name: str, word: str) -> Refused:
+    return Refused(
+        f"{name} {word[:40]!r} is not among the flags that only read; leave it out or write it in full"
+    )
+
+
+def _check_find(arguments: list[str]) -> None:
     for word in arguments:
-        counted = before in ("-f", "-s", "-w") and word.isdigit()
-        operands += (word == "-" or not word.startswith("-")) and not counted
-        before = word
-    if operands > 1 or "--" in arguments:
-        return "uniq with a second file would write it"
-    return ""
-
-
-_RULES: dict[str, Callable[[list[str]], str]] = {
-    "find": _find,
-    "uniq": _uniq,
-    "sort": _flags("oT", "--output", "--compress-program", "--temporary-directory"),
-    "tree": _flags("oR", "--output"),
-    "file": _flags("CzZ", "--compile", "--uncompress", "--uncompress-noreport"),
-    "tail": _flags("fF", "--follow", "--retry", "--pid"),
-    "diff": _flags("l", "--paginate"),
-}
+        if word.startswith("-") and word not in _FIND and not _FIND_NUMBER.fullmatch(word):
+            raise Refused(f"find {word[:40]!r} is not among the tests and actions that only read")

@@ -13,12 +13,13 @@ NUDGED = "There is a new message from the orchestrator above; answer it in your 
 
 
 def status(
-    recorder: Recorder, phase: Phase, clock: Clock, purse: Purse, compacted: bool, nudged: bool, cause: str
-) -> str:
-    """prompts/status.md, filled. cause: why the run is being brought to its end, or ''."""
+    recorder: Recorder, phase: Phase, clock: Clock, purse: Purse, compacted: bool, nudged: bool, cause: str,
+    jobs: str = "",
+) -> str:  # fmt: skip
+    """prompts/status.md, filled. cause: why the run is being brought to its end, or ''. jobs: what runs."""
     files = dict(recorder.query("SELECT file_type, COUNT(*) FROM file_registry GROUP BY file_type"))
     ending = f"The session is being brought to its end: {cause}." if cause else ""
-    notices = [*([COMPACTED] if compacted else []), *([NUDGED] if nudged else []), ending]
+    notices = [*([COMPACTED] if compacted else []), *([NUDGED] if nudged else []), jobs, ending]
     return prompting.fill(
         prompting.text("status"),
         phase=phase.name,

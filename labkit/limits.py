@@ -34,6 +34,8 @@ RUN_SIZES = {
     "run_backup_every_steps": (1, 10_000),
     "run_nudge_every_minutes": (1, 48 * 60),
     "run_command_timeout_seconds": (1, 24 * 3600),
+    "run_command_memory_fraction": (0.05, 0.95),
+    "run_command_max_processes": (16, 100_000),
     "run_disk_limit_percent": (10, 99),
     "run_report_reserve_fraction": (0.01, 0.5),
     "run_repeat_limit": (2, 100),

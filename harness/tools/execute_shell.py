@@ -34,7 +34,7 @@ def _read_only(command: str, desk: Desk) -> Outcome:
         line = shell_rules.read_only(command, str(desk.settings.paths.workspace))
     except shell_rules.Refused as refusal:
         return Outcome(f"Not run: in this phase the shell only reads: {refusal}.")
-    return Outcome(run_command(line, desk, shown=True).told())
+    return Outcome(run_command(line, desk, shown=True, read_only=True).told())
 
 
 def _reviewed(command: str, word: str, desk: Desk) -> Outcome:

@@ -19,24 +19,15 @@ class KeptOutputs:
         self.folder, self.total, self.look_every = folder, total, look_every
         self._since = look_every  # of an earlier process there may be much already
 
-    def add(self, source: Path) -> None:
-        """A copy of the first KEPT bytes, where the Worker cannot reach it."""
+    def add(self, source: Path, name: str) -> None:
+        """A copy of the first KEPT bytes under this name, where the Worker cannot reach it."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        target = self.folder / source.name
+        target = self.folder / name
         try:
             with open(source, "rb") as whole, open(target, "wb") as copy:
                 shutil.copyfileobj(_Bounded(whole, KEPT), copy)
                 copy.write(_note(os.fstat(whole.fileno()).st_size, KEPT))
             self._account(target)
-        except OSError:
-            return
-
-    def settle(self, path: Path) -> None:
-        """`path` was written into the folder: cut it if it is too long."""
-        try:
-            if path.stat().st_size > KEPT:
-                _cut(path, KEPT)
-            self._account(path)
         except OSError:
             return
 

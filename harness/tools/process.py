@@ -198,11 +198,3 @@ def _kill(process: subprocess.Popen, group: Path | None) -> None:
     if group is not None:
         cgroups.kill(group)
     process.wait()
-
-
-def stop_children(started: list[int]) -> None:
-    """At the end of a run: every command's session and cgroup, background jobs included."""
-    for pid in started:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-    cgroups.kill_all()

@@ -39,6 +39,8 @@ def run_settings(sandbox: Path, url: str = "http://127.0.0.1:9", **changes: obje
         "backup_every_steps": 5,
         "nudge_every_minutes": 15,
         "command_timeout_seconds": 10,
+        "command_memory_fraction": 0.75,
+        "command_max_processes": 512,
         "disk_limit_percent": 100,
         "report_reserve_fraction": 0.10,
         "repeat_limit": 3,

@@ -21,7 +21,6 @@ from harness.telemetry.recorder import Recorder
 from harness.tools import cgroups
 from harness.tools.base import Desk
 from harness.tools.kept_outputs import KeptOutputs
-from harness.tools.process import stop_children
 
 
 class Gate:
@@ -47,7 +46,7 @@ def make_desk(sandbox, **changes):
 def desk(tmp_path):
     desk = make_desk(tmp_path)
     yield desk
-    stop_children(desk.started)
+    desk.jobs.stop()
 
 
 def shell(desk, command):
@@ -82,7 +81,7 @@ def test_a_background_job_lives_on_until_the_run_is_sealed(desk):
     shell(desk, "sleep 0.6")
     assert (desk.settings.paths.workspace / "late.txt").read_text() == "late\n"
     pid = int(shell(desk, "sleep 60 & echo $!").text.split("\n")[0])
-    stop_children(desk.started)
+    desk.jobs.stop()
     time.sleep(0.1)
     state = Path(f"/proc/{pid}/stat")
     assert not state.exists() or state.read_text().split()[2] == "Z"
@@ -110,7 +109,7 @@ def test_a_command_starts_only_once_its_cgroup_holds_it(desk, tmp_path, monkeypa
     """The kernel's cgroup tree is played by a plain folder here; the guest tests use the real one."""
     monkeypatch.setattr(cgroups, "own", lambda: tmp_path)
     told = shell(desk, 'echo $$; echo it\\\'s quoted "$HOME"').text
-    group = tmp_path / f"step-{desk.step}"
+    group = tmp_path / "steps" / f"step-{desk.step}"
     assert (group / "cgroup.procs").read_text() == told.split("\n")[0]
     assert "it's quoted /" in told
 
@@ -290,7 +289,7 @@ def test_kept_outputs_stay_below_their_total_and_the_oldest_big_ones_say_what_wa
     for number in range(20):
         source = tmp_path / f"step-{number}.txt"
         source.write_bytes(b"x" * 200_000 if number else b"small")
-        kept.add(source)
+        kept.add(source, source.name)
         os.utime(tmp_path / "outputs" / source.name, (number + 1, number + 1))
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "outputs").iterdir()}
     assert len(sizes) == 20 and sum(sizes.values()) < 1_100_000
