@@ -42,7 +42,7 @@ def own() -> Path | None:
 
 
 def create(name: str, limits: Limits) -> Path | None:
-    """A group with these limits; None where that cannot be had."""
+    """A group with these limits (see is_limited), or None."""
     parent = own()
     if parent is None:
         return None
@@ -51,25 +51,37 @@ def create(name: str, limits: Limits) -> Path | None:
             _divide(parent, limits)
         group = parent / ALL / name
         group.mkdir(exist_ok=True)
-        _limit(group, limits)
-        _write(group / "memory.oom.group", "1")  # half a command is worth nothing
     except OSError:
         return None
+    _limit(group, limits)
     return group
+
+
+def is_limited(group: Path | None) -> bool:
+    """False where the kernel or the unit does not hand the controllers on: then a group is for killing only."""
+    return group is not None and (group / "memory.max").exists() and (group / "pids.max").exists()
 
 
 def _divide(parent: Path, limits: Limits) -> None:
     (parent / LEAF).mkdir(exist_ok=True)
     _write(parent / LEAF / "cgroup.procs", str(os.getpid()))
-    _write(parent / "cgroup.subtree_control", "+memory +pids")
+    _hand_on(parent)
     (parent / ALL).mkdir()
     _limit(parent / ALL, Limits(limits.memory, ALL_PROCESSES * limits.processes))
-    _write(parent / ALL / "cgroup.subtree_control", "+memory +pids")
+    _hand_on(parent / ALL)
+
+
+def _hand_on(group: Path) -> None:
+    with contextlib.suppress(OSError):
+        _write(group / "cgroup.subtree_control", "+memory +pids")
 
 
 def _limit(group: Path, limits: Limits) -> None:
-    _write(group / "memory.max", str(limits.memory))
-    _write(group / "pids.max", str(limits.processes))
+    values = {"memory.max": limits.memory, "pids.max": limits.processes}
+    values["memory.oom.group"] = 1  # half a command is worth nothing
+    for file, value in values.items():
+        with contextlib.suppress(OSError):
+            _write(group / file, str(value))
 
 
 def _write(file: Path, value: str) -> None:

@@ -22,13 +22,16 @@ from harness.tools.output import Output, held_output, shown_output
 from harness.tools.read_only_mounts import NotReadOnly, start_in_read_only
 
 TICK_MS = 100
-NO_GROUPS = "there are no cgroups here: a command's limits are ulimit's, and root's processes have none"
+NO_GROUPS = (
+    "there are no cgroups with limits here: a command's limits are ulimit's, and root's processes have none"
+)
 _SHORT = re.compile("Resource temporarily unavailable|Cannot allocate memory|MemoryError")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # The harness is spared when memory runs out, and its children inherit that: a command gives it back.
 _BEGIN = '{ echo 500 > /proc/$$/oom_score_adj; } 2>/dev/null; exec /bin/bash --noprofile --norc -c "$0"'
 # The command starts once its cgroup holds it: fd $1 closes when the harness has moved it.
-_GATE = 'read -r -u "$1" _; eval "exec $1<&-"; ' + _BEGIN
+_GATE = 'read -r -u "$1" _; eval "exec $1<&-"; '
+_BASH = ("/bin/bash", "--noprofile", "--norc", "-c")
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,14 @@ def step_name(desk: Desk) -> str:
 
 def _really(command: str, desk: Desk, output: Output, limit: float, read_only: bool) -> str:
     group = cgroups.create(step_name(desk), limits_of(desk.settings))
-    if group is None:
+    is_limited = cgroups.is_limited(group)
+    if not is_limited:
         desk.say_once(NO_GROUPS)
     process = _start_where(command, desk, output.sink, group, read_only)
     desk.jobs.began(step_name(desk), process.pid, command, output.path if output.where else None)
     ending = _wait(process, limit, output, group, desk)
-    met = cgroups.met(group) if group else _met_without_groups(output, desk.settings)
+    output.bound()
+    met = cgroups.met(group) if group and is_limited else _met_without_groups(output, desk.settings)
     cgroups.tidy()
     return "; ".join([ending, *met])
 
@@ -124,18 +129,20 @@ def _start(command: str, desk: Desk, sink: int, group: Path | None) -> subproces
         "start_new_session": True,
         **who,
     }
+    begin = _BEGIN if cgroups.is_limited(group) else _ulimit(limits_of(desk.settings)) + _BEGIN
     if group is None:
-        limits = limits_of(desk.settings)
-        begin = f"ulimit -u {limits.processes} -d {limits.memory // 1024} 2>/dev/null; {_BEGIN}"
-        return subprocess.Popen(["/bin/bash", "--noprofile", "--norc", "-c", begin, command], **common)
-    return _start_gated(command, common, group)
+        return subprocess.Popen([*_BASH, begin, command], **common)
+    return _start_gated([*_BASH, _GATE + begin, command], common, group)
 
 
-def _start_gated(command: str, common: dict, group: Path) -> subprocess.Popen:
+def _ulimit(limits: cgroups.Limits) -> str:
+    return f"ulimit -u {limits.processes} -d {limits.memory // 1024} 2>/dev/null; "
+
+
+def _start_gated(line: list[str], common: dict, group: Path) -> subprocess.Popen:
     gate, opener = os.pipe()
     try:
-        line = ["/bin/bash", "--noprofile", "--norc", "-c", _GATE, command, str(gate)]
-        process = subprocess.Popen(line, pass_fds=(gate,), **common)
+        process = subprocess.Popen([*line, str(gate)], pass_fds=(gate,), **common)
         cgroups.move(group, process.pid)
         return process
     finally:

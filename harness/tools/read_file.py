@@ -22,9 +22,13 @@ def run(arguments: dict, desk: Desk) -> Outcome:
     offset = max(0, arguments.get("offset") or 0)
     try:
         path = allowed(arguments["path"], desk)
-        raw, size = _read(path, offset, desk.settings.output_limit_chars)
+        raw, size, data = _read(path, offset, desk.settings.output_limit_chars)
     except (OSError, ValueError) as error:
         return Outcome(f"Not read: {getattr(error, 'strerror', None) or error}: {arguments['path'][:300]}")
+    if data > offset + len(raw):
+        return Outcome(
+            f"[nothing is kept from offset {offset} to {data} of {size}; go on with offset {data}]"
+        )
     return Outcome(_told(raw, offset, size))
 
 
@@ -38,14 +42,22 @@ def allowed(name: str, desk: Desk) -> Path:
     return path
 
 
-def _read(path: Path, offset: int, limit: int) -> tuple[bytes, int]:
+def _read(path: Path, offset: int, limit: int) -> tuple[bytes, int, int]:
+    """Bytes from the offset, the file's size, and where its next data is: a long output has a hole."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # a FIFO must not hold us
     with os.fdopen(handle, "rb") as file:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
             raise ValueError("this is not a regular file")
         file.seek(offset)
-        return _on_border(file.read(limit)), info.st_size
+        return _on_border(file.read(limit)), info.st_size, _next_data(handle, offset, info.st_size)
+
+
+def _next_data(handle: int, offset: int, size: int) -> int:
+    try:
+        return os.lseek(handle, offset, os.SEEK_DATA)
+    except OSError:  # behind the end, or a hole up to it
+        return max(offset, size)
 
 
 def _on_border(raw: bytes) -> bytes:
