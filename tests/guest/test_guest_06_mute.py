@@ -1,0 +1,59 @@
+"""HOST: guests that run and can't be asked (sshd broken, system disk full): their runs come off the disks."""
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("LAB_TEST_SOAK") != "1", reason="three minutes each: LAB_TEST_SOAK=1"
+)
+
+# Root in the guest does it; what the host then says.
+FAULTS = {
+    "sshd broken": (
+        "systemctl mask --now qemu-guest-agent; systemd-run --on-active=2 systemctl mask --now ssh",
+        "does not answer over SSH",
+    ),
+    "disk full": (
+        "head -c 1T /dev/zero > /var/tmp/filler 2>/dev/null; head -c 1T /dev/zero > /root/filler 2>/dev/null;"
+        " sync; df --output=avail / | tail -1",
+        "disk is full at",
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=FAULTS)
+def brought(lab, built, request):
+    """A sealed session, then the fault; what `lab collect` answered, its folder and the summary before."""
+    harm, said = FAULTS[request.param]
+    lab.lab("run", "--model", "rehearsal", "--minutes", "1", "--discard", "--detach")
+    summary = lab.lab("watch", "--json").json
+    lab.ssh(harm)
+    done = lab.lab("collect", "--json")
+    return said, done, Path(done.json["folder"]), summary
+
+
+def test_the_guest_is_stopped_its_disks_are_read_and_the_reason_is_said(lab, brought):
+    said, done, folder, _ = brought
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert said in done.err and said in manifest["reason"]
+    assert manifest["collected"] == "offline"
+    assert lab.lab("status", "--json").json["guest"] == "off"
+
+
+def test_the_sealed_record_comes_home_whole(brought):
+    _, _, folder, summary = brought
+    found = json.loads((folder / "summary.json").read_text())
+    assert [found[key] for key in ("run_id", "status", "steps", "events")] == [
+        summary[key] for key in ("run_id", "status", "steps", "events")
+    ]
+    with sqlite3.connect(f"file:{folder / 'run.db'}?mode=ro", uri=True) as record:
+        assert record.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert record.execute("SELECT COUNT(*) FROM execution_logs").fetchone() == (summary["events"],)
+
+
+def test_afterwards_the_guest_goes_back_to_its_snapshot(lab, brought):
+    assert lab.lab("revert", "--json").json["holds"] is True
