@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit import host, plan, smoke, surroundings
+from labkit import host, image_source, plan, smoke, surroundings
 from labkit.config import REPO, Lab
 from labkit.errors import LabError
 from labkit.gateway import keys, preflight
 from labkit.guest import Hypervisor
 
+MEMINFO = Path("/proc/meminfo")
 DISK_NEEDED_GB = 12  # image 1, set 2, overlays and backups of a night, with room
-APT_LISTS = "deb $(REPO_URI) $(RELEASE)"
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def examine(lab: Lab, online: bool = False) -> list[Finding]:
 
     online: also ask the provider, with one small paid call for each model of run.yml.
     """
-    checks = CHECKS | (ONLINE if online else {})
+    checks = CHECKS | ({"credit": _credit} if online else {})
     return [_safely(name, check, lab) for name, check in checks.items()]
 
 
@@ -60,20 +60,30 @@ def _packages(_lab: Lab) -> tuple[str, str, str]:
     return "ok", f"{len(wanted)} packages", ""
 
 
-def _virtualisation(lab: Lab) -> tuple[str, str, str]:
-    wanted = lab.guest["lab_virt"]
-    if wanted != "emulated" and host.processor_has_virtualisation() and host.KVM.exists():
-        # Flags and device can be there where no guest boots.
+def _processor(lab: Lab) -> tuple[str, str, str]:
+    cores, wanted = os.cpu_count() or 1, lab.guest["lab_vcpus"]
+    flag = "with" if host.processor_has_virtualisation() else "without"
+    detail = f"{cores} cores, {flag} hardware virtualisation; the guest gets {wanted}"
+    if wanted > cores:
+        return "warn", f"{detail}: more than there are", "set lab_vcpus lower in guest.yml"
+    return "ok", detail, ""
+
+
+def _kvm(lab: Lab) -> tuple[str, str, str]:
+    """Flags and device can be there where no guest boots: what counts is one that did."""
+    wanted, able = lab.guest["lab_virt"], host.processor_has_virtualisation()
+    if wanted == "emulated":
+        return "ok", "not used: lab_virt is emulated", ""
+    if able and host.KVM.exists():
         if reason := smoke.problem("kvm", _some_kernel(lab)):
             return "fail", f"KVM does not run a guest: {reason}", "set lab_virt: emulated in guest.yml"
-        return "ok", "KVM, and a guest boots under it", ""
+        return "ok", "a guest boots under it", ""
+    why = f"{host.KVM} is missing" if able else "this processor offers no hardware virtualisation"
     if wanted == "kvm":
-        return "fail", "lab_virt is kvm, but this processor offers none", "set lab_virt: auto in guest.yml"
-    return (
-        "warn",
-        "no hardware virtualisation: the guest is emulated, about 10 times slower",
-        "fine for a trial",
-    )
+        return "fail", f"lab_virt is kvm, but {why}", "set lab_virt: auto in guest.yml"
+    cure = "`sudo modprobe kvm_intel` (or kvm_amd); where that fails, the BIOS may have it switched off"
+    slow = "fine for a trial; a run of hours wants a machine with it"
+    return "warn", f"{why}: the guest is emulated, about 10 times slower", cure if able else slow
 
 
 def _some_kernel(lab: Lab) -> Path | None:
@@ -84,7 +94,7 @@ def _some_kernel(lab: Lab) -> Path | None:
 
 def _memory(lab: Lab) -> tuple[str, str, str]:
     wanted = lab.guest["lab_memory_mb"]
-    facts = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    facts = dict(line.split(":") for line in MEMINFO.read_text().splitlines())
     available = int(facts["MemAvailable"].split()[0]) // 1024
     if _guest_runs(lab):
         return "ok", f"{available} MiB free, the guest runs", ""
@@ -118,20 +128,6 @@ def _libvirt(_lab: Lab) -> tuple[str, str, str]:
     with Hypervisor() as hypervisor:
         versions = hypervisor.versions()
     return "ok", f"libvirt {versions['libvirt']}, QEMU {versions['qemu']}", ""
-
-
-def _image_source(lab: Lab) -> tuple[str, str, str]:
-    mirror = lab.guest["lab_image_mirror"]
-    if mirror or list(lab.images_dir.glob(f"{lab.guest['lab_image']}-*/SHA256SUMS")):
-        return "ok", "a mirror is set" if mirror else "the image is in the cache", ""
-    query = ["apt-get", "indextargets", "--format", APT_LISTS, "Created-By: Packages", "Origin: Debian"]
-    answer = subprocess.run(query, capture_output=True, text=True, check=False).stdout
-    if " bookworm" not in answer:
-        cure = (
-            "set lab_image_mirror in guest.yml to a Debian mirror you can reach (or `apt-get update` first)"
-        )
-        return "fail", "this host's package sources have no Debian 12", cure
-    return "ok", "this host's own package mirror", ""
 
 
 def _network(lab: Lab) -> tuple[str, str, str]:
@@ -168,22 +164,32 @@ def _key(lab: Lab) -> tuple[str, str, str]:
     return "warn", f"no key for {provider}", f"export {name}=..., or `lab run --model rehearsal` needs none"
 
 
-def _provider(lab: Lab) -> tuple[str, str, str]:
+def _credit_not_asked(lab: Lab) -> tuple[str, str, str]:
+    provider = lab.run["run_provider"]
+    return "ok", f"{provider} was not asked; `lab doctor --online` does, for a fraction of a cent", ""
+
+
+def _credit(lab: Lab) -> tuple[str, str, str]:
     """Key, credit, models and tools, by one small paid call for each model."""
     config = plan.gateway_config(lab, plan.make(lab), "")
     if config.provider == plan.REHEARSAL:
         return "ok", "the rehearsal asks nobody", ""
-    answers = preflight.ask_all(config, keys.provider_key(config))
+    try:
+        key = keys.provider_key(config)
+    except LabError as error:
+        return "warn", f"{config.provider} was not asked: {error.message}", error.hint
+    answers = preflight.ask_all(config, key)
     return "ok", "; ".join(answer.line() for answer in answers), ""
 
 
 CHECKS: dict[str, Callable[[Lab], tuple[str, str, str]]] = {
     "packages": _packages,
-    "virtualisation": _virtualisation,
+    "processor": _processor,
+    "kvm": _kvm,
     "memory": _memory,
     "disk": _disk,
     "libvirt": _libvirt,
-    "image": _image_source,
+    "image": image_source.check,
     "network": _network,
     "forwarding": surroundings.forwarding,
     "apparmor": surroundings.apparmor,
@@ -192,6 +198,5 @@ CHECKS: dict[str, Callable[[Lab], tuple[str, str, str]]] = {
     "time": surroundings.time_sync,
     "python": surroundings.python,
     "key": _key,
+    "credit": _credit_not_asked,
 }
-# Costs a fraction of a cent: only when asked for.
-ONLINE = {"provider": _provider}

@@ -16,6 +16,7 @@ from labkit.guest import Hypervisor, RefusedError, binding
 from labkit.progress import warn
 
 KVM = Path("/dev/kvm")
+CPUINFO = Path("/proc/cpuinfo")
 SYSTEMD = Path("/run/systemd/system")
 START_SECONDS = 30
 LIBVIRT_LOG = Path("/var/log/libvirt/lab-libvirtd.log")
@@ -57,7 +58,7 @@ def ensure_libvirt() -> bool:
 
 def processor_has_virtualisation() -> bool:
     """The flags tell; /dev/kvm can exist where no guest boots under it."""
-    flags = Path("/proc/cpuinfo").read_text().split()
+    flags = CPUINFO.read_text().split()
     return "vmx" in flags or "svm" in flags
 
 

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.timeout(1800)
 # What a folder without an init system, or this machine around it, may rightly be told to mend.
-OF_THE_PLACE = {"virtualisation", "memory", "disk", "network", "gateway port", "apparmor", "time", "key"}
+OF_THE_PLACE = {"processor", "kvm", "memory", "disk", "network", "gateway port", "apparmor", "time", "key"}
 
 
 def findings(said) -> dict[str, dict]:

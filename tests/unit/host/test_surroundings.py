@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import sys
+from pathlib import Path
 
 import pytest
 
 from labkit import doctor, plan, smoke, surroundings
 from labkit.errors import LabError
+from labkit.gateway import preflight
 
 CIDR = "192.168.150.0/24"
 DOCKER = "-P FORWARD DROP\n-A FORWARD -j DOCKER-USER\n-A FORWARD -j DOCKER-ISOLATION-STAGE-1\n"
@@ -104,20 +107,124 @@ def test_an_address_that_is_not_there_yet_is_no_fault(make_lab):
     assert surroundings.gateway_port(lab)[0] == "ok"
 
 
-def test_the_provider_is_asked_only_when_told(lab, monkeypatch):
-    monkeypatch.setattr(doctor, "CHECKS", {})
-    monkeypatch.setattr(doctor, "ONLINE", {"provider": lambda _lab: ("ok", "asked", "")})
-    assert doctor.examine(lab) == []
-    assert [finding.detail for finding in doctor.examine(lab, online=True)] == ["asked"]
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Puts a program of that name before all others, or makes the PATH hold nothing else."""
+
+    def make(name: str, text: str, alone: bool = False) -> None:
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+        rest = "" if alone else f"{os.pathsep}{os.environ['PATH']}"
+        monkeypatch.setenv("PATH", f"{tmp_path}{rest}")
+
+    return make
 
 
-def test_a_provider_that_does_not_take_the_key_is_a_finding_with_its_cure(lab, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("iptables", "state", "said"),
+    [
+        ("echo '-P FORWARD DROP'; echo '-A FORWARD -j DOCKER-USER'", "warn", "Docker"),
+        ("echo '-P FORWARD ACCEPT'", "ok", "not dropped"),
+        ("echo 'Permission denied' >&2; exit 4", "warn", "can't be read"),
+    ],
+)
+def test_forwarding_is_read_from_iptables(lab, program, iptables, state, said):
+    program("iptables", iptables)
+    found = surroundings.forwarding(lab)
+    assert found[0] == state and said in found[1] and (state == "ok" or found[2])
+
+
+def test_a_host_without_iptables_drops_nothing_with_it(lab, program):
+    program("something-else", "exit 0", alone=True)
+    assert surroundings.forwarding(lab) == ("ok", "no iptables here", "")
+
+
+@pytest.mark.parametrize(
+    ("enabled", "dmesg", "state", "said"),
+    [
+        ("N", "exit 1", "ok", "not in use"),
+        ("Y", "exit 1", "warn", "log can't be read"),
+        ("Y", "echo nothing of interest", "ok", "denied nothing"),
+        ("Y", f"echo '{DENIAL.strip().replace(chr(39), '')}'", "warn", "lab/set/system.qcow2"),
+    ],
+)
+def test_apparmor_is_read_from_the_kernel(
+    make_lab, program, tmp_path, monkeypatch, enabled, dmesg, state, said
+):
+    (tmp_path / "enabled").write_text(f"{enabled}\n")
+    monkeypatch.setattr(surroundings, "APPARMOR", tmp_path / "enabled")
+    program("dmesg", dmesg)
+    found = surroundings.apparmor(make_lab(guest={"lab_state_dir": "/var/lib/vm-lab"}))
+    assert found[0] == state and said in found[1] and (state == "ok" or found[2])
+
+
+@pytest.fixture
+def systemd(tmp_path, monkeypatch):
+    (tmp_path / "systemd").mkdir()
+    monkeypatch.setattr(surroundings.awake, "SYSTEMD", tmp_path / "systemd")
+
+
+@pytest.mark.parametrize(
+    ("timedatectl", "state"), [("echo yes", "ok"), ("echo no", "warn"), ("echo failed >&2; exit 1", "warn")]
+)
+def test_a_clock_that_nobody_sets_is_a_warning(lab, program, systemd, timedatectl, state):
+    program("timedatectl", timedatectl)
+    found = surroundings.time_sync(lab)
+    assert found[0] == state and (state == "ok" or "set-ntp true" in found[2])
+
+
+def test_whether_sleep_can_be_held_off_is_told(lab, program, systemd):
+    program("systemd-inhibit", "exit 0")
+    assert surroundings.sleep(lab)[0] == "ok" and "lid" in surroundings.sleep(lab)[1]
+    program("other", "exit 0", alone=True)
+    (Path(os.environ["PATH"]) / "systemd-inhibit").unlink()
+    state, said, cure = surroundings.sleep(lab)
+    assert state == "warn" and "can't hold sleep off" in said and "systemd" in cure
+
+
+def test_without_systemd_neither_sleep_nor_clock_is_claimed_to_be_known(lab, tmp_path, monkeypatch):
+    monkeypatch.setattr(surroundings.awake, "SYSTEMD", tmp_path / "none")
+    assert "can't be told" in surroundings.sleep(lab)[1] and "can't be told" in surroundings.time_sync(lab)[1]
+
+
+def test_the_python_that_runs_this_is_named(lab):
+    assert sys.executable in surroundings.python(lab)[1]
+
+
+@pytest.fixture
+def calls(monkeypatch, tmp_path):
+    """The paid calls that were made; no key is anywhere, until a test gives one."""
+    made = []
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
     monkeypatch.setattr(plan, "caller_home", lambda: tmp_path)
-    with pytest.raises(LabError, match="no key for provider openrouter"):
-        doctor._provider(lab)
+    answer = preflight.Answer("a model", True, 0.5, 0.00002)
+    monkeypatch.setattr(preflight, "ask_all", lambda config, key: made.append((config, key)) or [answer])
+    monkeypatch.setattr(doctor, "CHECKS", {"credit": doctor._credit_not_asked})
+    return made
 
 
-def test_the_rehearsal_is_not_asked(make_lab):
-    state, said, _ = doctor._provider(make_lab(run={"run_model": "rehearsal"}))
-    assert state == "ok" and "asks nobody" in said
+def test_credit_is_asked_for_only_when_told_and_only_with_a_key(lab, calls, monkeypatch):
+    (found,) = doctor.examine(lab)
+    assert found.state == "ok" and "--online" in found.detail
+    (found,) = doctor.examine(lab, online=True)
+    assert found.state == "warn" and "no key for provider openrouter" in found.detail and found.cure
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-test")
+    assert doctor.examine(lab)[0].state == "ok" and calls == []
+    (found,) = doctor.examine(lab, online=True)
+    assert found.state == "ok" and "$0.000020" in found.detail
+    assert [key for _, key in calls] == ["sk-test"]
+
+
+def test_an_account_without_credit_is_a_failure_with_its_cure(lab, calls, monkeypatch):
+    def refuse(_config, _key):
+        raise LabError("the account is out of credit (402)", "add credit there")
+
+    monkeypatch.setattr(preflight, "ask_all", refuse)
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-test")
+    (found,) = doctor.examine(lab, online=True)
+    assert (found.state, found.cure) == ("fail", "add credit there")
+
+
+def test_the_rehearsal_is_not_asked(make_lab, calls):
+    (found,) = doctor.examine(make_lab(run={"run_model": "rehearsal"}), online=True)
+    assert found.state == "ok" and "asks nobody" in found.detail and calls == []
