@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import re
@@ -13,7 +14,7 @@ from typing import Any, BinaryIO
 from labkit import intake, snapshot, state
 from labkit.config import REPO
 from labkit.errors import LabError
-from labkit.gateway import process
+from labkit.gateway import chain, process, views
 from labkit.guest import Hypervisor
 from labkit.ssh import Shell
 from labkit.untar import Limits
@@ -45,6 +46,8 @@ def store(
     beside: more files of the host's for the run's folder, by their name there.
     """
     process.stop(gateway)
+    with contextlib.suppress(OSError):  # what is behind the ledger is no reason to leave a run in the guest
+        views.heal(gateway)
     extra: dict[str, Path | bytes] = {"gateway": gateway, **(beside or {})}
     console = place.dir / "console.log"
     if console.is_file():
@@ -81,6 +84,7 @@ def _manifest(
         "host": versions,
         "snapshot": {name: found.get(name) for name in ("taken_at", "fingerprint", "sha256", "versions")},
         "receipt": _read_json(place.dir / "receipt.json"),
+        "ledger": vars(chain.end_of(gateway)),  # its head: a tail that is cut later shows
         "harness_sha256": _harness_hashes(),
         "packages": _packages(),
         "kit": _kit(),

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 # Folders that all labs of a host share lie beside the labs' own.
-RESERVED_NAMES = ("images", "harness")
+RESERVED_NAMES = ("images", "harness", "spending")
 NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 USER = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 UNICAST_MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
@@ -28,6 +28,7 @@ SIZES = {
 RUN_SIZES = {
     "run_minutes": (1, 48 * 60),
     "run_budget_usd": (0.01, 10_000),
+    "run_day_budget_usd": (0, 100_000),
     "run_gateway_port": (1, 65_535),
     "run_max_completion_tokens": (1, 1_000_000),
     "run_request_timeout_seconds": (5, 3600),

@@ -8,7 +8,7 @@ import math
 import os
 import pwd
 import secrets
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from harness import prompting
 from harness.settings import Settings, SettingsError, from_dict
 from labkit.config import Lab
 from labkit.errors import USAGE, LabError
+from labkit.gateway import days
 from labkit.gateway.completion import Hook
 from labkit.gateway.config import GatewayConfig, token_hash
 
@@ -36,6 +37,7 @@ class Plan:
     inspector_model: str
     task: str
     prompt: str = ""  # a Worker's prompt in place of the shipped template; empty: the shipped one
+    nonce: str = field(default_factory=lambda: secrets.token_hex(16))  # of this start: see the ledger
 
 
 def make(
@@ -68,6 +70,7 @@ def make(
     prompt = "" if prompt_file is None else _prompt(prompt_file, task)
     wanted = Plan(_new_run_id(), minutes, budget, provider, model, inspector, task, prompt)
     _demand_sound(lab, wanted)
+    _demand_day_holds(lab, wanted)
     return wanted
 
 
@@ -78,6 +81,14 @@ def _demand_sound(lab: Lab, wanted: Plan) -> None:
     except SettingsError as error:
         raise LabError(str(error), "mend run.yml; nothing was changed", USAGE) from error
     gateway_config(lab, wanted, "")
+
+
+def _demand_day_holds(lab: Lab, wanted: Plan) -> None:
+    """A run that the day's cap would end early is better refused."""
+    cap = lab.run["run_day_budget_usd"]
+    if cap and wanted.provider != REHEARSAL and wanted.budget_usd > cap:
+        message = f"the budget ${wanted.budget_usd:.2f} is above run_day_budget_usd (${cap:.2f})"
+        raise LabError(message, "raise that in run.yml, or give a smaller --budget", USAGE)
 
 
 def data_use(lab: Lab, wanted: Plan) -> list[str]:
@@ -92,6 +103,7 @@ def harness_settings(lab: Lab, wanted: Plan) -> dict[str, Any]:
     same = {name: lab.run[f"run_{name}"] for name in _harness_names() if f"run_{name}" in lab.run}
     return same | {
         "run_id": wanted.run_id,
+        "nonce": wanted.nonce,
         "minutes": wanted.minutes,
         "budget_usd": wanted.budget_usd,
         "gateway_url": _gateway_url(lab),
@@ -106,7 +118,7 @@ def harness_settings(lab: Lab, wanted: Plan) -> dict[str, Any]:
 
 
 def _harness_names() -> list[str]:
-    return [field.name for field in fields(Settings)]
+    return [one.name for one in fields(Settings)]
 
 
 def _gateway_url(lab: Lab) -> str:
@@ -132,6 +144,11 @@ def gateway_config(lab: Lab, wanted: Plan, token: str) -> GatewayConfig:
         minutes=wanted.minutes,
         pages_base=_gateway_url(lab),
         key_file=str(caller_home() / ".config" / "vm-lab" / f"{wanted.provider}.key"),
+        nonce=wanted.nonce,
+        guest_address=lab.address,
+        day_budget_usd=lab.run["run_day_budget_usd"],
+        days_dir=str(lab.state_dir / days.FOLDER),
+        management_key_env=provider.get("management_key_env", ""),
     )
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -17,10 +16,12 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from labkit.gateway import commands
-from labkit.gateway.config import GatewayConfig, token_hash
+from labkit.gateway.admission import Admission
+from labkit.gateway.config import GatewayConfig
 from labkit.gateway.ledger import BadEvents, ForeignRun, Ledger
 from labkit.gateway.providers.rehearsal import pages
-from labkit.gateway.relay import Refusal, Relay
+from labkit.gateway.refusal import Refusal
+from labkit.gateway.relay import Relay
 
 MAX_BODY = 20 * 1024 * 1024
 
@@ -44,12 +45,15 @@ class Gateway:
             raise Refusal(403, "run_ended", "this run is sealed")
         if self.config.wall_over(extra_minutes=self.extension.minutes):
             raise Refusal(403, "run_ended", "this run is past its wall limit")
-        return await self.relay.answer(await _body(request))
+        return await self.relay.answer(await _body(request), request.state.token)
 
     async def events(self, request: Request) -> Response:
         try:
             payload = json.loads(await _body(request))
-            return JSONResponse({"watermark": self.ledger.accept(payload)})
+            answer: dict = {"watermark": self.ledger.accept(payload)}
+            if conflicts := self.ledger.conflicts_in(payload):
+                answer["conflicts"] = conflicts
+            return JSONResponse(answer)
         except ForeignRun as error:
             raise Refusal(409, "foreign_run", str(error)) from None
         except BadEvents as error:
@@ -80,9 +84,10 @@ class Gateway:
 def build(run_dir: Path, config: GatewayConfig, ledger: Ledger, relay: Relay) -> Starlette:
     """The gateway of one run as an ASGI app."""
     gateway = Gateway(run_dir, config, ledger, relay)
+    admission = Admission(config)
 
     def guarded(handler: Handler) -> Handler:
-        return _with_token(config.token_sha256, handler)
+        return _admitted(admission, handler)
 
     gateway_app = Starlette(
         routes=[
@@ -99,12 +104,10 @@ def build(run_dir: Path, config: GatewayConfig, ledger: Ledger, relay: Relay) ->
     return gateway_app
 
 
-def _with_token(token_sha256: str, handler: Handler) -> Handler:
+def _admitted(admission: Admission, handler: Handler) -> Handler:
     async def checked(request: Request) -> Response:
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        # Hashes are compared, in constant time: neither the token nor how much of it is right leaks.
-        if not hmac.compare_digest(token_hash(token), token_sha256) or scheme.lower() != "bearer":
-            raise Refusal(401, "bad_token", "the run token is missing or wrong")
+        source = request.client.host if request.client else ""
+        request.state.token = admission.check(request.headers.get("authorization", ""), source)
         return await handler(request)
 
     return checked

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from labkit.gateway import commands
 from labkit.gateway.config import GatewayConfig, now_utc
-from labkit.gateway.files import JsonLines, read_lines, write_private
-from labkit.gateway.ledger import REQUESTS
+from labkit.gateway.days import Days
+from labkit.gateway.files import read_lines, write_private
+from labkit.gateway.ledger import REQUESTS, Ledger
 from labkit.gateway.usage import Usage
 
 # Tokens that a byte of a request body may become. The first call of a run is taken at its densest; then the
@@ -23,6 +24,12 @@ FIRST_DENSITY = 1 / 2
 LOWEST_DENSITY = 1 / 6
 DENSITY_MARGIN = 1.2
 MEASURED_FROM_BYTES = 2000  # shorter bodies are mostly the provider's own framing
+# The word of a proxy that waited no longer: behind it the work may have been done, and billed.
+MAYBE_DONE = (408, 504, 522, 524)
+
+
+class NoMoney(Exception):
+    """A cap does not hold the worst case of a call; the message says which."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,46 +42,76 @@ class Reservation:
     model: str
     time: str
     body_bytes: int
+    seen: dict = dataclasses.field(default_factory=dict)  # hashes for the ledger, see witness.py
+
+    @property
+    def day(self) -> str:
+        """In UTC."""
+        return self.time[:10]
 
 
 class Budget:
     """Money of one run. `spent` is what was charged, `reserved` what calls under way may still cost."""
 
-    def __init__(self, run_dir: Path, config: GatewayConfig) -> None:
-        self.config = config
+    def __init__(self, run_dir: Path, config: GatewayConfig, ledger: Ledger) -> None:
+        self.config, self.ledger = config, ledger
         self._flights = Path(run_dir) / "inflight"
         self._flights.mkdir(mode=0o700, exist_ok=True)
         self._extension = commands.Extension(run_dir)  # `lab extend --budget` raises the cap
-        self._lines = JsonLines(Path(run_dir) / REQUESTS)
-        rows = list(read_lines(self._lines.path))
+        rows = list(read_lines(Path(run_dir) / REQUESTS))
         self._densest = 0.0  # tokens a byte
         for row in rows:
             self._measure(row.get("body_bytes"), row.get("prompt_tokens"))
         self.spent = sum(row.get("charged_usd") or 0.0 for row in rows)
         self.reserved = 0.0
         self._ids = itertools.count(max((row.get("id") or 0 for row in rows), default=0) + 1)
+        self.days = _days(config)
+        self.days.begin(_by_day(rows))
         self._charge_lost({row.get("id") for row in rows})
 
-    def reserve(self, purpose: str, model: str, body_bytes: int, max_tokens: int) -> Reservation | None:
-        """Set the worst case of a call aside; None when the cap would not hold it."""
+    def reserve(
+        self, purpose: str, model: str, body_bytes: int, max_tokens: int, seen: dict | None = None
+    ) -> Reservation:
+        """Set the worst case of a call aside. NoMoney when a cap would not hold it.
+
+        seen: hashes of the request, for the ledger.
+        """
         worst = self._price(body_bytes * self._density(), max_tokens)
-        if self.spent + self.reserved + worst > self.config.budget_usd + self._extension.usd:
-            return None
-        reservation = Reservation(next(self._ids), worst, purpose, model, now_utc(), body_bytes)
-        write_private(self._flight(reservation.id), json.dumps(dataclasses.asdict(reservation)))
+        cap = self.config.budget_usd + self._extension.usd
+        if self.spent + self.reserved + worst > cap:
+            said = f"${self.spent:.4f} spent, ${self.reserved:.4f} reserved"
+            raise NoMoney(f"the budget of ${cap:.2f} does not hold this call: {said}")
+        number = next(self._ids)
+        reservation = Reservation(number, worst, purpose, model, now_utc(), body_bytes, seen or {})
+        if not self.days.takes(reservation.day, worst):
+            said = f"${self.days.spent(reservation.day):.4f} spent today by all runs of this host"
+            raise NoMoney(
+                f"the day's ${self.days.cap_usd:.2f} (run_day_budget_usd) do not hold this call: {said}"
+            )
+        try:
+            write_private(self._flight(number), json.dumps(dataclasses.asdict(reservation)))
+        except OSError:
+            self.days.add(reservation.day, -worst)
+            raise
         self.reserved += worst
         return reservation
 
-    def settle(self, reservation: Reservation, status: int | str, usage: Usage, seconds: float) -> None:
+    def settle(
+        self,
+        reservation: Reservation,
+        status: int | str,
+        usage: Usage,
+        seconds: float,
+        said: dict | None = None,
+    ) -> None:
         """Charge a call by what is known of it and write its line.
 
         status: the provider's HTTP status, or a word when there was none (`unreachable`, `lost`, `cut`).
+        said: hashes of the reply, for the ledger.
         """
         self.reserved = max(0.0, self.reserved - reservation.worst_usd)
-        self._write(reservation, status, usage, round(seconds, 3))
-
-    def close(self) -> None:
-        self._lines.close()
+        self.days.add(reservation.day, -reservation.worst_usd)
+        self._write(reservation, status, usage, round(seconds, 3), said)
 
     def _density(self) -> float:
         if not self._densest:
@@ -95,19 +132,26 @@ class Budget:
             return usage.cost_usd
         if usage.prompt_tokens is not None and usage.completion_tokens is not None:
             return self._price(usage.prompt_tokens, usage.completion_tokens)
-        refused = status == "unreachable" or (isinstance(status, int) and status >= 400)
-        return 0.0 if refused else reservation.worst_usd
+        refused = isinstance(status, int) and status >= 400 and status not in MAYBE_DONE
+        return 0.0 if refused or status == "unreachable" else reservation.worst_usd
 
     def _write(
-        self, reservation: Reservation, status: int | str, usage: Usage, seconds: float | None
+        self,
+        reservation: Reservation,
+        status: int | str,
+        usage: Usage,
+        seconds: float | None,
+        said: dict | None = None,
     ) -> None:
         charged = self._charge(reservation, status, usage)
         self.spent += charged
+        self.days.add(reservation.day, charged)
         self._measure(reservation.body_bytes, usage.prompt_tokens)
         row = {"id": reservation.id, "time": reservation.time, "purpose": reservation.purpose}
         row |= {"model": reservation.model, "status": status, "body_bytes": reservation.body_bytes}
         row |= dataclasses.asdict(usage)
-        self._lines.append([row | {"charged_usd": round(charged, 9), "latency_seconds": seconds}])
+        row |= {"charged_usd": round(charged, 9), "latency_seconds": seconds}
+        self.ledger.exchange(row | {"seen": {**reservation.seen, **(said or {})}})
         self._flight(reservation.id).unlink(missing_ok=True)
 
     def _flight(self, request_id: int) -> Path:
@@ -122,3 +166,17 @@ class Budget:
             reservation = Reservation(**json.loads(path.read_text(encoding="utf-8")))
             self._write(reservation, "lost", Usage(), None)
             self._ids = itertools.count(max(next(self._ids), reservation.id + 1))
+
+
+def _days(config: GatewayConfig) -> Days:
+    paid = config.provider != "rehearsal"  # whose dollars nobody pays
+    folder = Path(config.days_dir) if config.days_dir and paid else None
+    return Days(folder, config.run_id, config.day_budget_usd)
+
+
+def _by_day(rows: list[dict]) -> dict[str, float]:
+    days: dict[str, float] = {}
+    for row in rows:
+        day = str(row.get("time"))[:10]
+        days[day] = days.get(day, 0.0) + (row.get("charged_usd") or 0.0)
+    return days

@@ -50,6 +50,12 @@ class GatewayConfig:
     key_file: str = ""  # empty: ~/.config/vm-lab/<provider>.key
     rehearsal_latency_seconds: float = 0.3
     downtime_seconds: float = 0.0  # in which a resumed run stood still; no part of its wall limit
+    nonce: str = ""  # of this start of the run; telemetry of another one is refused. Empty: none is asked for
+    guest_address: str = ""  # the only source the token is good from; empty: any
+    token_life_seconds: float = 6 * 3600.0  # without a word from the guest; each word renews it
+    day_budget_usd: float = 0.0  # for all runs of this host together; 0: no cap
+    days_dir: str = ""  # where they count what they spent
+    management_key_env: str = ""  # set: a key of this run's own is made with it, limited to the budget
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "models", tuple(self.models))
@@ -64,11 +70,13 @@ class GatewayConfig:
             return "no model is allowed"
         if len(self.token_sha256) != 64:
             return "token_sha256 is not a SHA-256 in hex"
-        money = (self.budget_usd, self.price_input_per_mtok, self.price_output_per_mtok)
+        money = (self.budget_usd, self.day_budget_usd, self.price_input_per_mtok, self.price_output_per_mtok)
         if not all(math.isfinite(amount) and amount >= 0 for amount in money):
             return "budget and prices must be finite and not negative"
         if self.max_completion_tokens < 1 or not 0 < self.minutes < math.inf:
             return "minutes and max_completion_tokens must be above zero"
+        if not self.token_life_seconds > 0:
+            return "token_life_seconds must be above zero"
         if self.provider != "rehearsal" and not self.base_url.startswith(("http://", "https://")):
             return f"base_url {self.base_url!r} of provider {self.provider} is not an http(s) address"
         return ""

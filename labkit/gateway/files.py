@@ -46,13 +46,18 @@ class JsonLines:
 
     def append(self, objects: list[dict]) -> None:
         """Add the objects in order, all or none. OSError (a full disk) leaves the file as it was."""
-        data = memoryview(b"".join(_line(item) for item in objects))
+        self.append_bytes(b"".join(line_of(item) for item in objects))
+
+    def append_bytes(self, whole_lines: bytes, durable: bool = True) -> None:
+        """Add lines that are bytes already. durable=False: on the disk when the system sees fit."""
+        data = memoryview(whole_lines)
         try:
             self._file.seek(self._end)
             written = 0
             while written < len(data):
                 written += self._file.write(data[written:])
-            os.fsync(self._file.fileno())
+            if durable:
+                _sync(self._file.fileno())
         except OSError:
             self._file.truncate(self._end)
             raise
@@ -67,7 +72,12 @@ class JsonLines:
         self._file.close()
 
 
-def _line(item: dict) -> bytes:
+# Enough for an append: it also makes the new length durable. Not there on macOS and Windows.
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+def line_of(item: dict) -> bytes:
+    """One object as a line, break included."""
     # ASCII escapes keep lone surrogates writable and every line break inside a string out of the file.
     return json.dumps(item, separators=(",", ":")).encode("ascii") + b"\n"
 

@@ -13,41 +13,23 @@ from collections.abc import AsyncIterator
 
 import anyio
 import httpx2
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from labkit.gateway import shapes, witness
 from labkit.gateway import usage as usage_reader
-from labkit.gateway.budget import Budget, Reservation
+from labkit.gateway.budget import Budget, NoMoney, Reservation
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.keys import redact
 from labkit.gateway.providers import Provider
+from labkit.gateway.refusal import Refusal
 from labkit.gateway.usage import Usage
 
 CALL_SECONDS = 900  # the guest gives up much earlier; this ends a call that nobody waits for
 PASSED_HEADERS = ("content-type", "retry-after")
 PURPOSES = ("worker", "inspector", "digest", "report")
 
-# Fields that reach the provider. Others are refused: some buy things (plugins, n, fallback models).
-FIELDS = frozenset(
-    {"model", "messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "user"}
-    | {"max_completion_tokens", "max_tokens", "temperature", "top_p", "frequency_penalty", "presence_penalty"}
-    | {"stop", "seed", "stream", "stream_options", "reasoning", "reasoning_effort", "usage"}
-)
-
 log = logging.getLogger("labkit.gateway")
-
-
-class Refusal(Exception):
-    """The gateway will not pass this call on: an OpenAI-shaped error with a code the harness knows."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-
-    def response(self) -> JSONResponse:
-        error = {"message": str(self), "type": "lab_gateway", "code": self.code}
-        return JSONResponse({"error": error}, self.status)
 
 
 class Relay:
@@ -58,65 +40,52 @@ class Relay:
         self.budget = budget
         self.provider = provider
 
-    async def answer(self, raw: bytes) -> Response:
-        """Answer the body of one POST /v1/chat/completions. Raises Refusal before any money is spent."""
+    async def answer(self, raw: bytes, token: str = "") -> Response:
+        """Answer the body of one POST /v1/chat/completions. Raises Refusal before any money is spent.
+
+        token: the run's, so that it can be left out of what is hashed, as the harness leaves it out.
+        """
         body = self._prepared(raw)
         content = json.dumps(body, separators=(",", ":")).encode()
         purpose = body["user"] if body.get("user") in PURPOSES else "other"
-        reservation = self.budget.reserve(purpose, body["model"], len(content), body["max_completion_tokens"])
-        if reservation is None:
-            raise Refusal(402, "budget_exhausted", self._budget_sentence())
-        return await _Call(self, reservation).run(content, bool(body.get("stream")))
-
-    def _budget_sentence(self) -> str:
-        budget = self.budget
-        return (
-            f"the budget of ${self.config.budget_usd:.2f} does not hold this call: "
-            f"${budget.spent:.4f} spent, ${budget.reserved:.4f} reserved"
-        )
+        seen = {"messages": witness.messages_of(body, token)}
+        try:
+            reservation = self.budget.reserve(
+                purpose, body["model"], len(content), body["max_completion_tokens"], seen
+            )
+        except NoMoney as error:
+            raise Refusal(402, "budget_exhausted", str(error)) from None
+        return await _Call(self, reservation, token).run(content, bool(body.get("stream")))
 
     def _prepared(self, raw: bytes) -> dict:
         """The body as it goes out: checked, with a token limit, and with usage asked for in streams."""
-        body = _parsed(raw)
+        try:
+            body = shapes.parsed(raw)
+        except shapes.BadShape as error:
+            raise Refusal(400, "bad_request", str(error)) from None
         if body["model"] not in self.config.models:
             raise Refusal(403, "model_not_allowed", f"this run may use {', '.join(self.config.models)} only")
         limit = self.config.max_completion_tokens
         asked = [body[name] for name in ("max_completion_tokens", "max_tokens") if body.get(name) is not None]
-        if any(type(value) is not int or not 1 <= value <= limit for value in asked):
+        thinking = (body.get("reasoning") or {}).get("max_tokens") or 1
+        if any(type(value) is not int or not 1 <= value <= limit for value in [*asked, thinking]):
             raise Refusal(400, "bad_request", f"max_completion_tokens must be between 1 and {limit}")
         body["max_completion_tokens"] = min(asked, default=limit)
+        if body.get("max_tokens") is not None:
+            body["max_tokens"] = body["max_completion_tokens"]
         if body.get("stream"):
             body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
         return body
 
 
-def _parsed(raw: bytes) -> dict:
-    try:
-        body = json.loads(raw, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise Refusal(400, "bad_request", "the body is not JSON") from None
-    if not isinstance(body, dict):
-        raise Refusal(400, "bad_request", "the body is not a JSON object")
-    if unknown := set(body) - FIELDS:
-        raise Refusal(400, "bad_request", f"fields not passed on: {', '.join(sorted(unknown))[:200]}")
-    if not isinstance(body.get("model"), str) or not isinstance(body.get("messages"), list):
-        raise Refusal(400, "bad_request", "model must be a string and messages a list")
-    if not isinstance(body.get("stream_options") or {}, dict):
-        raise Refusal(400, "bad_request", "stream_options must be an object")
-    return body
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(name)
-
-
 class _Call:
     """One call under way: asks the provider, hands the reply through, settles exactly once."""
 
-    def __init__(self, relay: Relay, reservation: Reservation) -> None:
+    def __init__(self, relay: Relay, reservation: Reservation, token: str) -> None:
         self.relay = relay
         self.reservation = reservation
         self.usage = Usage()
+        self.completion = witness.Completion(token)
         self.started = time.monotonic()
         self.settled = False
 
@@ -125,7 +94,8 @@ class _Call:
             self.settled = True
             seconds = time.monotonic() - self.started
             try:
-                self.relay.budget.settle(self.reservation, status, self.usage, seconds)
+                said = self.completion.summary()
+                self.relay.budget.settle(self.reservation, status, self.usage, seconds, said)
             except OSError as error:  # the reply is paid for: hand it on; the call counts as lost on restart
                 log.error("request %d: cannot be written down: %s", self.reservation.id, error)
 
@@ -157,10 +127,14 @@ class _Call:
             data = redact(await reply.aread(), self.relay.provider.key)
         finally:
             await reply.aclose()
-        self.usage.read(usage_reader.parse(data))
+        self._read(usage_reader.parse(data))
         self.settle(reply.status_code)
         status = reply.status_code if not 300 <= reply.status_code < 400 else 502  # no redirect is followed
         return Response(data, status, headers=_headers(reply))
+
+    def _read(self, reply: object) -> None:
+        self.usage.read(reply)
+        self.completion.read(reply)
 
     def _streamed(self, reply: httpx2.Response) -> Response:
         return _Stream(self, reply)
@@ -170,7 +144,7 @@ class _Call:
             async with asyncio.timeout(CALL_SECONDS):
                 async for line in _split_lines(reply.aiter_bytes()):
                     line = redact(line, self.relay.provider.key)
-                    self.usage.read(usage_reader.stream_chunk(line))
+                    self._read(usage_reader.stream_chunk(line))
                     yield line
             self.settle(reply.status_code)
         except (httpx2.HTTPError, TimeoutError) as error:

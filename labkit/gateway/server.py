@@ -7,6 +7,7 @@ import contextlib
 import errno
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -27,6 +28,7 @@ from labkit.gateway.relay import Relay
 LINGER_SECONDS = 600.0  # after RUN_SEALED: the guest may still push or ask
 SHUTDOWN_SECONDS = 5
 LAST_WORD_SECONDS = 5.0  # for the completion hook when we are stopped right after the seal
+LEAST_FREE_BYTES = 256 << 20  # of the ledger's disk: some runs' worth of events
 KEEP_ALIVE_SECONDS = 75  # longer than any client keeps an idle connection: closing first would cost it a call
 
 log = logging.getLogger("labkit.gateway")
@@ -52,7 +54,8 @@ def serve(run_dir: Path, linger_seconds: float = LINGER_SECONDS) -> None:
 async def _serve(
     run_dir: Path, config: GatewayConfig, key: str, listener: socket.socket, linger_seconds: float
 ) -> None:
-    ledger, budget = Ledger(run_dir, config.run_id), Budget(run_dir, config)
+    ledger = _ledger(run_dir, config)
+    budget = Budget(run_dir, config, ledger)
     async with _provider(run_dir, config, key) as provider:
         server = _server(app.build(run_dir, config, ledger, Relay(config, budget, provider)))
         over = _Over(run_dir, config, ledger)
@@ -63,8 +66,15 @@ async def _serve(
         finally:
             watcher.cancel()
             over.tell_if_sealed(LAST_WORD_SECONDS)
-            budget.close()
             ledger.close()
+
+
+def _ledger(run_dir: Path, config: GatewayConfig) -> Ledger:
+    try:
+        return Ledger(run_dir, config.run_id, config.nonce)
+    except OSError as error:
+        message = f"the ledger in {run_dir} cannot be written: {error.strerror}"
+        raise LabError(message, "`df -h` shows whether the disk is full; then repeat") from None
 
 
 @contextlib.asynccontextmanager
@@ -170,7 +180,7 @@ def _listen_failure(bind: str, port: int, error: OSError) -> LabError:
 
 
 def check_folder(run_dir: Path) -> None:
-    """LabError when the run's gateway folder cannot be written."""
+    """LabError when the run's gateway folder cannot be written, or its disk is as good as full."""
     probe = Path(run_dir) / ".probe"
     try:
         probe.write_bytes(b"")
@@ -178,6 +188,10 @@ def check_folder(run_dir: Path) -> None:
     except OSError as error:
         hint = "run it as the user who owns the folder (root for /var/lib/vm-lab)"
         raise LabError(f"the gateway cannot write into {run_dir}: {error.strerror}", hint) from None
+    free = shutil.disk_usage(run_dir).free
+    if free < LEAST_FREE_BYTES:
+        message = f"the disk below {run_dir} has {free >> 20} MiB left: no run's events would be safe there"
+        raise LabError(message, f"free at least {LEAST_FREE_BYTES >> 20} MiB (`lab gc` shows what can go)")
 
 
 def log_to_stderr(key: str) -> None:

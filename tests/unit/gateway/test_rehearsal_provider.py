@@ -35,8 +35,6 @@ BROKEN = {
     "an unanswered call": [USER, call("a", "b"), result("a"), USER],
     "an unanswered call at the end": [USER, call("a")],
     "two calls with one id": [USER, call("a", "a"), result("a"), USER],
-    "an unknown role": [{"role": "inspector", "content": "x"}],
-    "content that is no text": [{"role": "user", "content": 5}],
     "no content at all": [{"role": "user"}],
 }
 
