@@ -21,11 +21,46 @@ from labkit.analysis.thin import thinned
 
 MAX_CELL = 2000
 BAR_WIDTH = 24
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+READABLE_TEXT = 16  # the narrowest a column of text may get in a table
 _BAR_COLUMNS = {"events", "cost_cumulative_usd", "n", "calls", "files", "prompt"}
 
 
 def show(result: load.Result, console: Console, title: str = "") -> None:
-    """A result as a table, with a bar where the last column is a count."""
+    """A result as a table, with a bar where a column is a count; as records where a table would not fit."""
+    if _needed_width(result) > console.width:
+        _show_records(result, console, title)
+    else:
+        _show_table(result, console, title)
+    if not result.rows:
+        console.print("(no rows)")
+
+
+def _needed_width(result: load.Result) -> int:
+    """Columns of a terminal below which a table folds names and numbers into pieces nobody can read."""
+    widths = [len(harmless(name)) for name in result.columns]
+    for row in result.rows:
+        for index, value in enumerate(row):
+            most = None if _is_number(value) else READABLE_TEXT
+            widths[index] = max(widths[index], len(_cell(value)[:most]))
+    return sum(widths) + len(" │ ") * len(widths) + 1
+
+
+def _show_records(result: load.Result, console: Console, title: str) -> None:
+    """One record a block, one value a line."""
+    if title:
+        console.print(Text(harmless(title)))
+    for number, row in enumerate(result.rows, 1):
+        console.print(Text(f"── row {number} of {len(result.rows)} ", style="bold"))
+        block = Table.grid(padding=(0, 2))
+        block.add_column(justify="right", style="dim", no_wrap=True, max_width=console.width // 3)
+        block.add_column(overflow="fold")
+        for name, value in zip(result.columns, row, strict=True):
+            block.add_row(Text(harmless(name)), Text(_cell(value)))
+        console.print(block)
+
+
+def _show_table(result: load.Result, console: Console, title: str) -> None:
     table = Table(title=Text(harmless(title)) if title else None, title_justify="left")
     bars = _bars(result)
     for index, name in enumerate(result.columns):
@@ -37,8 +72,6 @@ def show(result: load.Result, console: Console, title: str = "") -> None:
         cells = [Text(_cell(value)) for value in row]
         table.add_row(*cells, *([Text(bar, style="cyan")] if bar is not None else []))
     console.print(table)
-    if not result.rows:
-        console.print("(no rows)")
 
 
 def write_json(result: load.Result, out: TextIO) -> None:
@@ -48,12 +81,20 @@ def write_json(result: load.Result, out: TextIO) -> None:
     out.write(UNSAFE.sub(lambda match: _json_escape(match[0]), text) + "\n")
 
 
-def write_csv(result: load.Result, out: TextIO) -> None:
-    """Comma-separated, with a header; NULL is empty, control characters are spelled out."""
+def write_csv(result: load.Result, out: TextIO, for_spreadsheets: bool = False) -> None:
+    """Comma-separated, with a header; NULL is empty, control characters are spelled out.
+
+    for_spreadsheets: text that one would run as a formula gets a `'` before it. Programs want it as it is.
+    """
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([harmless(name) for name in result.columns])
+    text = _no_formula if for_spreadsheets else harmless
+    writer.writerow([text(name) for name in result.columns])
     for row in result.rows:
-        writer.writerow([harmless(v) if isinstance(v, str) else v for v in map(_plain, row)])
+        writer.writerow([text(v) if isinstance(v, str) else v for v in map(_plain, row)])
+
+
+def _no_formula(text: str) -> str:
+    return f"'{harmless(text)}" if text.startswith(FORMULA_STARTS) else harmless(text)
 
 
 def show_answers(run_dir: Path, console: Console) -> None:

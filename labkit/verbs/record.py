@@ -45,16 +45,19 @@ def query(
     question: Annotated[str, typer.Argument(help="A named question (`list` names them) or SQL.")],
     run: RunName = "last",
     json: Json = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV, every cell as it is.")] = False,
+    csv_safe: Annotated[
+        bool, typer.Option("--csv-safe", help="CSV for a spreadsheet: what looks like a formula gets a '.")
+    ] = False,
 ) -> None:
     """Ask a collected run, read-only."""
     folder = Path() if question.strip() == "list" else runs.find(run)  # the names need no run
     result = load.query(folder, question)
     if json:
         terminal.write_json(result, sys.stdout)
-    elif csv:
+    elif csv or csv_safe:
         try:
-            terminal.write_csv(result, sys.stdout)
+            terminal.write_csv(result, sys.stdout, for_spreadsheets=csv_safe)
             sys.stdout.flush()
         except BrokenPipeError:  # `| head` has enough: no error, and typer would make it one
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,7 +10,7 @@ import pytest
 import synthetic_run
 from rich.console import Console
 
-from labkit.analysis import load, terminal, thin
+from labkit.analysis import load, questions, terminal, thin
 from labkit.analysis.load import Result
 
 EVIL = "\x1b]0;owned\x07\x1b[2J[red]x[/red]\x9b31m\u202etxt.exe\u200b\x7f\r"
@@ -123,3 +123,56 @@ def test_every_shown_number_of_a_run_is_in_its_json(run_dir):
     terminal.write_json(load.query(run_dir, "event_types"), out)
     text = shown(terminal.show, load.query(run_dir, "event_types"))
     assert all(item["event_type"] in text and str(item["n"]) in text for item in json.loads(out.getvalue()))
+
+
+WIDE = "SELECT * FROM execution_logs ORDER BY id LIMIT 3"
+
+
+def test_a_table_too_wide_for_the_terminal_is_shown_as_records(run_dir):
+    result = load.query(run_dir, WIDE)
+    lines = shown(terminal.show, result, width=80).splitlines()
+    heads = [line.strip() for line in lines if line.startswith("──")]
+    assert heads == [f"── row {number} of 3" for number in (1, 2, 3)]
+    assert max(map(len, lines)) <= 80
+    firsts = [line.split()[1] for line in lines if line.split()[:1] == ["event_type"]]
+    assert firsts == [row[result.columns.index("event_type")] for row in result.rows]
+
+
+def test_the_same_answer_is_a_table_where_it_fits_and_for_programs_it_is_always_the_same(run_dir):
+    result = load.query(run_dir, WIDE)
+    assert "── row" not in shown(terminal.show, result, width=400)
+    out = io.StringIO()
+    terminal.write_csv(result, out)
+    assert len(list(csv.reader(io.StringIO(out.getvalue())))) == 4
+
+
+@pytest.mark.parametrize("question", questions.names())
+def test_the_named_questions_are_tables_at_80_columns(run_dir, question):
+    assert "── row" not in shown(terminal.show, load.query(run_dir, question), width=80)
+
+
+def test_long_text_of_an_agent_in_a_record_is_folded_and_cannot_act(run_dir):
+    result = Result([f"name{n}" for n in range(12)], [(EVIL + "word " * 60, *range(11))])
+    text = shown(terminal.show, result, width=80)
+    assert "── row 1 of 1" in text and text.count("word") == 60
+    assert not set(text) & set("\x1b\x07\x9b\u202e\u200b\x7f\r")
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_an_empty_answer_of_many_columns_says_that_there_are_no_rows(run_dir):
+    result = load.query(run_dir, "SELECT * FROM execution_logs WHERE false")
+    assert shown(terminal.show, result, width=80).strip().endswith("(no rows)")
+
+
+FORMULAS = ["=1+1", "+1", "-1", "@x", "\t=1", "plain", ""]
+
+
+def test_csv_gives_cells_as_they_are_and_disarms_formulas_when_told():
+    result = Result(["=name", "n"], [(text, -1) for text in FORMULAS])
+    as_they_are, safe = io.StringIO(), io.StringIO()
+    terminal.write_csv(result, as_they_are)
+    terminal.write_csv(result, safe, for_spreadsheets=True)
+    assert [row[0] for row in csv.reader(io.StringIO(as_they_are.getvalue()))] == ["=name", *FORMULAS]
+    told = list(csv.reader(io.StringIO(safe.getvalue())))
+    assert [row[0] for row in told] == ["'=name", "'=1+1", "'+1", "'-1", "'@x", "'\t=1", "plain", ""]
+    assert {row[1] for row in told[1:]} == {"-1"}  # a number is no formula
