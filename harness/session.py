@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from harness.context import Step
 from harness.telemetry.recorder import Recorder
@@ -44,11 +44,11 @@ class Session:
     watermark: int = 0
     digest: str = ""
     reports_before: list[str] = field(default_factory=list)
-    recent_calls: list[list[str]] = field(default_factory=list)
+    recent_calls: dict = field(default_factory=dict)
     window: list[dict] = field(default_factory=list)
 
     def save(self, recorder: Recorder) -> None:
-        recorder.checkpoint({key: _text(value) for key, value in asdict(self).items()})
+        recorder.checkpoint({key: _text(value) for key, value in vars(self).items()})
 
     def steps(self) -> list[Step]:
         return [Step(item["number"], item["messages"]) for item in self.window]
@@ -77,7 +77,7 @@ def load(recorder: Recorder, run_id: str) -> Session | None:
     state = recorder.state()
     if state.get("run_id") != run_id or state.get("status") != "running":
         return None
-    texts = {key for key, value in asdict(Session(run_id)).items() if isinstance(value, str)}
+    texts = {key for key, value in vars(Session(run_id)).items() if isinstance(value, str)}
     known = {key: value for key, value in state.items() if key in Session.__dataclass_fields__}
     session = Session(**{key: value if key in texts else json.loads(value) for key, value in known.items()})
     session.phase = _last_phase(recorder) or session.phase
