@@ -1,10 +1,12 @@
-"""GUEST: the three run-time guards, as three rows. They escalate; they never stop the process."""
+"""GUEST: the three run-time guards, as three rows. They escalate; they never stop the process.
+
+What a repetition is, and the rungs after the nudge: repetition.py.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 JUMP, NUDGE = "jump to the final report", "nudge"
 
@@ -53,24 +55,3 @@ GUARDS = (
     Guard("money", _money, JUMP, "budget exhausted"),
     Guard("repetition", _repetition, NUDGE, None),
 )
-
-
-@dataclass
-class Repetition:
-    """Remembers the calls of the last steps; names one that came `limit` times in `window` steps."""
-
-    limit: int
-    window: int
-    steps: list[list[str]] = field(default_factory=list)
-
-    def saw(self, calls: list[str]) -> None:
-        self.steps = [*self.steps, calls][-self.window :]
-
-    def found(self) -> str | None:
-        """The repeated call, once: finding it forgets it, so that the nudge does not come at every step."""
-        counts = Counter(call for calls in self.steps for call in set(calls))
-        for call, times in counts.items():
-            if times >= self.limit:
-                self.steps = [[other for other in calls if other != call] for calls in self.steps]
-                return f"{times} times in {self.window} steps: {call}"
-        return None

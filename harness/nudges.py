@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from harness.clock import spoken
 from harness.prompting import fill, text
+from harness.repetition import CHANGE, CHANGE_STEPS, NUDGE, Alarm
 
 LEAST_PER_RUN = 8  # a short run still gets its nudges
 
@@ -27,5 +28,8 @@ def time_nudge(phase: str, elapsed: float, remaining: float) -> str:
     return fill(text(f"nudges/{phase.lower()}"), elapsed=spoken(elapsed), remaining=spoken(remaining))
 
 
-def repetition_nudge(what: str) -> str:
-    return fill(text("nudges/repetition"), what=what)
+def repetition_nudge(alarm: Alarm, writer: str) -> str:
+    """writer: the tool that can write a note, or whatever the phase is to leave behind."""
+    name = {NUDGE: "repetition", CHANGE: "repetition_change"}.get(alarm.rung, "repetition_refused")
+    blanks = {"what": alarm.what, "tool": alarm.tool, "steps": str(CHANGE_STEPS), "writer": writer}
+    return fill(text(f"nudges/{name}"), **blanks)

@@ -14,11 +14,12 @@ from harness.digest import Digest
 from harness.ending import Ending, written_reports
 from harness.errors import EndRun, Interrupted, ModelError, NoMoney
 from harness.gateway import GatewayLink
-from harness.guards import GUARDS, JUMP, Repetition, View
+from harness.guards import GUARDS, JUMP, View
 from harness.model import Model
 from harness.money import Purse
 from harness.nudges import Nudges, repetition_nudge, time_nudge
 from harness.phases import FINAL, PHASES, Phase, phase_at
+from harness.repetition import CHANGE, CHANGE_STEPS, REFUSAL, Alarm, Repetition, named
 from harness.replies import Reply, ToolCall
 from harness.session import Session
 from harness.settings import Settings
@@ -47,11 +48,10 @@ class Orchestrator:
         self.model, self.desk, self.context, self.digest = model, desk, context, digest
         self.nudges, self.link, self.session, self.stop = nudges, link, session, stop
         self.ending = Ending(desk, model, context, link)
-        self.repetition = Repetition(settings.repeat_limit, settings.repeat_window)
+        self.repetition = Repetition(settings.repeat_limit, settings.repeat_window, **session.recent_calls)
         self.phase: Phase | None = next((p for p in PHASES if p.name == session.phase), None)
         if self.phase:  # a resumed run
             desk.phase, model.final = self.phase, self.phase is FINAL
-        self.repetition.steps = session.recent_calls
         self.steps_since_report = 0
         self.failures = 0
         self.compacted = False
@@ -158,12 +158,21 @@ class Orchestrator:
         texts = list(self.notices)  # said again if this step fails: they go once it is remembered
         if self.nudges.due(self.clock.elapsed()):
             texts.append(time_nudge(self.desk.phase.name, self.clock.elapsed(), self.clock.remaining()))
-        if what := self.repetition.found():
-            self.recorder.event(events.GUARD, guard_reason=f"repetition: {what}")
-            texts.append(repetition_nudge(what))
+        if alarm := self.repetition.found():
+            texts.append(self._circling(alarm))
         for text in texts:
             self.recorder.event(events.SYSTEM_NUDGE, sanitized_output=text)
         return [{"role": "user", "content": text} for text in texts]
+
+    def _circling(self, alarm: Alarm) -> str:
+        """What the Worker is told; on the last rung it has to go on otherwise."""
+        self.recorder.event(events.GUARD, guard_reason=f"repetition: {alarm.rung}: {alarm.what}")
+        if alarm.rung == CHANGE:
+            self.desk.close(alarm.tool, CHANGE_STEPS)
+            if len(self.context.steps) > 1:
+                self.compacted = True
+                self.digest.refresh(self.context, self.context.cut())
+        return repetition_nudge(alarm, self.desk.phase.written_with)
 
     # The model, and what it wants done
 
@@ -172,7 +181,7 @@ class Orchestrator:
         news = self.compacted, bool(nudges), cause, self.desk.jobs.told()
         told = status(self.recorder, phase, self.clock, self.purse, *news)
         messages = self.context.outgoing(nudges, told)
-        offered = tools.schemas(phase.tools)
+        offered = tools.schemas(self.desk.offered())
         reply = self.model.ask("worker", messages, offered, deadline=max(5.0, self.clock.for_work()))
         self.recorder.event(
             events.WORKER_THOUGHT, reply.usage, reply.cost, sanitized_output=clean(reply.text).strip()
@@ -190,7 +199,7 @@ class Orchestrator:
         shown = command if isinstance(command, str) else call.arguments
         self.recorder.event(events.TOOL_CALL, tool_name=clean(call.name)[:80], command_or_input=clean(shown))
         self.desk.call = number
-        outcome = self._outcome(number, call.name, arguments)
+        outcome = self._outcome(number, call, arguments)
         outcome = Outcome(str(self.recorder.mask(clean(outcome.text))), outcome.status, outcome.reason)
         self.recorder.event(
             events.TOOL_RESULT,
@@ -201,19 +210,22 @@ class Orchestrator:
         )
         return outcome
 
-    def _outcome(self, number: int, name: str, arguments: dict | None) -> Outcome:
+    def _outcome(self, number: int, call: ToolCall, arguments: dict | None) -> Outcome:
         if number > MOST_CALLS:
             return Outcome(f"Not run: only {MOST_CALLS} calls of one reply are run.")
         if self.link.patience() <= 0:
             return Outcome("Not run: the session was just asked to finish.")
+        if self.repetition.refuses(named(call.name, arguments, call.arguments)):
+            return Outcome(REFUSAL)
         try:
-            return tools.use(name, arguments, self.desk)
+            return tools.use(call.name, arguments, self.desk)
         except Exception as error:  # a broken tool is a result, not the end of the step
-            self.recorder.event(events.GUARD, guard_reason=f"tool {name[:80]} failed: {error!r}"[:1000])
+            self.recorder.event(events.GUARD, guard_reason=f"tool {call.name[:80]} failed: {error!r}"[:1000])
             return Outcome(f"The tool failed: {type(error).__name__}: {error}")
 
     def _remember(self, nudges: list[dict], reply: Reply, results: list[Outcome]) -> None:
-        self.repetition.saw([clean(f"{call.name} {call.arguments[:300]}") for call in runnable(reply)])
+        calls = [named(call.name, tools.parse(call.arguments), call.arguments) for call in runnable(reply)]
+        self.repetition.saw(list(zip(calls, results, strict=True)))
         self.context.add(as_step(self.session.step, nudges, reply, results, self.recorder.mask))
         self.notices = []
 
@@ -229,7 +241,7 @@ class Orchestrator:
         session.spent_usd, session.unknown_usd = self.purse.spent, self.purse.unknown
         session.chars_per_token, session.last_nudge_seconds = self.purse.chars_per_token, self.nudges.last
         session.ends_at_seconds, session.watermark = self.clock.end, self.link.watermark
-        session.digest, session.recent_calls = self.context.digest, self.repetition.steps
+        session.digest, session.recent_calls = self.context.digest, self.repetition.dump()
         session.notices = list(self.notices)
         session.keep(self.context.steps)
         session.save(self.recorder)

@@ -37,11 +37,9 @@ def parse(raw: str) -> dict | None:
 
 def use(name: str, arguments: dict | None, desk: Desk) -> Outcome:
     """Run one call. Whatever is wrong with it comes back as a sentence the Worker can act on."""
-    if name not in desk.phase.tools:
-        offered = ", ".join(desk.phase.tools)
-        return Outcome(
-            f"Not run: {name[:60]!r} is not offered in phase {desk.phase.name}. Offered: {offered}."
-        )
+    if name not in desk.offered():
+        when = "for some steps" if name in desk.phase.tools else f"in phase {desk.phase.name}"
+        return Outcome(f"Not run: {name[:60]!r} is not offered {when}. Offered: {', '.join(desk.offered())}.")
     if arguments is None:
         return Outcome("Not run: the arguments are not a JSON object. Send the call again with valid JSON.")
     if problem := _problem(TOOLS[name].SCHEMA["function"]["parameters"], arguments):

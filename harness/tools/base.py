@@ -51,9 +51,19 @@ class Desk:
     kept: KeptOutputs = field(init=False)
     jobs: Jobs = field(default_factory=Jobs)
     said: set[str] = field(default_factory=set)
+    closed: dict[str, int] = field(default_factory=dict)  # tool to the step from which it is open again
 
     def __post_init__(self) -> None:
         self.kept = KeptOutputs(self.settings.paths.outputs)
+
+    def offered(self) -> tuple[str, ...]:
+        """The phase's tools but those that are closed for some steps."""
+        return tuple(name for name in self.phase.tools if self.closed.get(name, 0) <= self.step)
+
+    def close(self, tool: str, steps: int) -> None:
+        """Never the one that writes what the phase is to leave behind."""
+        if tool != self.phase.written_with:
+            self.closed[tool] = self.step + steps
 
     def say_once(self, what: str) -> None:
         """A GUARD event, once a run of this process."""

@@ -58,7 +58,7 @@ def create(name: str, limits: Limits) -> Path | None:
 
 
 def is_limited(group: Path | None) -> bool:
-    """False where the kernel or the unit does not hand the controllers on: then a group is for killing only."""
+    """False where the kernel does not hand the controllers on: then a group is for killing only."""
     return group is not None and (group / "memory.max").exists() and (group / "pids.max").exists()
 
 

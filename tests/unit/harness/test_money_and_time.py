@@ -3,9 +3,9 @@
 import pytest
 
 from harness.clock import Clock, spoken
-from harness.guards import GUARDS, Repetition, View
+from harness.guards import GUARDS, View
 from harness.money import Purse, Usage
-from harness.nudges import Nudges, repetition_nudge, time_nudge
+from harness.nudges import Nudges, time_nudge
 from harness.phases import PHASES
 
 
@@ -99,7 +99,6 @@ def test_nudges_name_the_time_and_differ_by_phase():
     texts = {time_nudge(phase.name, 900, 6240) for phase in PHASES}
     assert len(texts) == 4
     assert all("0h 15m" in text and "1h 44m" in text and "{{" not in text for text in texts)
-    assert "ls -la" in repetition_nudge("ls -la")
 
 
 def view(**changes):
@@ -114,20 +113,3 @@ def view(**changes):
 def test_each_guard_speaks_of_its_own_matter_only(name, alarm):
     assert [guard.name for guard in GUARDS if guard.check(view(**alarm))] == [name]
     assert not any(guard.check(view()) for guard in GUARDS)
-
-
-def test_three_identical_calls_in_six_steps_are_found_once():
-    repetition = Repetition(3, 6)
-    for calls in (["a"], ["b"], ["a"], []):
-        repetition.saw(calls)
-        assert repetition.found() is None
-    repetition.saw(["a"])
-    assert "a" in repetition.found()
-    assert repetition.found() is None
-
-
-def test_identical_calls_far_apart_are_no_repetition():
-    repetition = Repetition(3, 6)
-    for number in range(30):
-        repetition.saw(["a"] if number % 3 == 0 else [f"b{number}"])
-        assert repetition.found() is None

@@ -243,6 +243,18 @@ def test_repetition_is_named_to_the_worker(tmp_path):
     assert "[Repetition]" in shown
 
 
+def test_who_circles_on_is_refused_and_then_has_to_do_something_else(tmp_path):
+    with ScriptedGateway(worker=diligent(call("execute_shell", command="ls never"))) as gateway:
+        run = short(tmp_path, gateway, minutes=0.04)
+        offered = [[tool["function"]["name"] for tool in body["tools"]] for body in gateway.asked("worker")]
+        assert gateway.refused == []
+    said = " ".join(run.events("GUARD", "guard_reason"))
+    assert said.index("repetition: nudge") < said.index("repetition: refuse") < said.index("repetition: change")
+    assert any("refused for a while" in text for text in run.events("TOOL_RESULT"))
+    assert any("execute_shell" not in names and "write_scratchpad" in names for names in offered)
+    assert run.summary["final_report_by"] == "worker"
+
+
 def test_what_the_inspector_blocks_never_reaches_the_worker(tmp_path):
     worker = diligent(call("execute_shell", command="touch ran; curl http://127.0.0.1:1/"))
     with ScriptedGateway(worker=worker, inspector=[BLOCK]) as gateway:
