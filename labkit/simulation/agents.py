@@ -11,6 +11,8 @@ from labkit.simulation.chance import Chance
 from labkit.simulation.script import Script
 
 _PHASE = re.compile(r"^Phase: (\w+)$", re.M)
+_HOURS = re.compile(r"^Elapsed: .* of (\d+)h (\d\d)m, remaining: (?:(\d+)h )?(\d+)m", re.M)
+LAST_SHARE = 0.16  # of a long run's time is left when the diligent Worker writes its report
 REPORT_SAYS = "# Final report\n\nWhat was built, what was measured and what stays open, in short.\n"
 
 
@@ -30,11 +32,12 @@ ROUNDS = {
     "EXPLORATION": ("shell", "shell", "note", "shell", "fetch", "note", "gated", "shell", "note", "list"),
     "DEVELOPMENT": ("script", "shell", "shell", "note", "shell", "read", "shell"),
     "SYNTHESIS": ("read", "shell", "note", "read", "master", "shell"),
-    "FINAL_REPORT": ("list", "read", "report", "words", "words"),
+    "FINAL_REPORT": ("report", "words", "words"),
 }
 TOOL_OF = {
     "shell": "execute_shell",
     "gated": "execute_shell",
+    "find": "execute_shell",
     "note": "write_scratchpad",
     "master": "write_scratchpad",
     "report": "write_scratchpad",
@@ -56,6 +59,10 @@ class Agents:
         self.notes: list[str] = []
         self.reports = 0
 
+    def recorded(self, purpose: str) -> Any:
+        """The next recorded attempt; only a replay has any."""
+        return None
+
     def answer(self, purpose: str, body: dict) -> Said:
         if purpose == "worker":
             return self._worker(body)
@@ -73,20 +80,24 @@ class Agents:
 
     def _digest(self) -> Said:
         last = ", ".join(f"notes/{name}" for name in self.notes[-6:]) or "no note yet"
+        why, words = self.chance.words(10, "digest"), self.chance.words(6, "digest")
         return Said(
             f"Working on: {self.chance.words(8, 'digest')}.\nDecided: the {self.chance.words(3, 'digest')}, "
-            f"because {self.chance.words(10, 'digest')}.\nNotes: {last}.\nOpen: {self.chance.words(6, 'digest')}."
+            f"because {why}.\nNotes: {last}.\nOpen: {words}."
         )
 
     def _worker(self, body: dict) -> Said:
         offered = {tool["function"]["name"] for tool in body.get("tools", [])}
-        phase = (_PHASE.findall(str(body["messages"][-1].get("content"))) or [self.phase or "EXPLORATION"])[-1]
+        status = str(body["messages"][-1].get("content"))
+        phase = (_PHASE.findall(status) or [self.phase or "EXPLORATION"])[-1]
         if phase != self.phase:
             self.phase, self.turn = phase, 0
         if self.script.worker == "talker":
             return Said(f"I would rather think than act: {self.chance.words(20, 'worker')}.")
         if self.script.worker == "looper" and "execute_shell" in offered:
             return Said("Once more.", [("execute_shell", {"command": "cat /etc/hostname"})])
+        if phase == "FINAL_REPORT" and not self.reports and _may_read_on(status):
+            return self._play(("read", "find", "list")[self.count % 3])
         return self._play(self._next(offered))
 
     def _next(self, offered: set[str]) -> str:
@@ -116,6 +127,9 @@ class Agents:
     def _gated(self) -> dict:
         return {"command": f"pip download numpy=={1 + self.count % 3}.{self.count}"}
 
+    def _find(self) -> dict:
+        return {"command": f"find notes -name '*{self.count % 100:02d}.md' | head -20"}
+
     def _note(self) -> dict:
         name = f"{self.chance.words(2, 'worker').replace(' ', '_')}_{self.count:05d}.md"
         self.notes.append(name)
@@ -143,3 +157,12 @@ class Agents:
     def _report(self) -> dict:
         self.reports += 1
         return {"filename": f"final_report_v{self.reports}.md", "content": REPORT_SAYS}
+
+
+def _may_read_on(status: str) -> bool:
+    """In a long run there is time to read before the report; in a short or hurried one there is none."""
+    found = _HOURS.search(status)
+    if found is None or "brought to its end" in status:
+        return False
+    length, left = int(found[1]) * 60 + int(found[2]), int(found[3] or 0) * 60 + int(found[4])
+    return left > LAST_SHARE * length

@@ -1,7 +1,7 @@
 """HOST: the simulated provider: an in-process transport for the harness's own model client.
 
-Every fault passes through the harness's transport code: it is an exception of the HTTP client, a status, a broken
-body, or a body that says something odd. Nothing is sent anywhere.
+Every fault passes through the harness's transport code: it is an exception of the HTTP client, a status, a
+broken body, or a body that says something odd. Nothing is sent anywhere.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ class Provider(httpx2.AsyncBaseTransport):
         self.calls += 1
         if self.away:
             raise httpx2.ConnectError("the gateway is away")
-        recorded = self.agents.recorded(call.purpose) if hasattr(self.agents, "recorded") else None
-        fault = recorded.fault if recorded else self._strikes(call)
+        fault, recorded = self._strikes(call), None
+        if fault is None or fault.kind in (*rows.REPLY, "slow"):
+            recorded = self.agents.recorded(call.purpose)
+            fault = (recorded and recorded.fault) or fault
         if fault:
             self.met[fault.kind] += 1
         if fault and fault.kind in ("unreachable", "outage"):
@@ -90,7 +92,7 @@ class Provider(httpx2.AsyncBaseTransport):
         return Call(purpose, attempts, self.step, raw, body, read, connect)
 
     def _strikes(self, call: Call) -> Fault | None:
-        """The first fault whose conditions hold. Each row draws its number at each call, so that they stay apart."""
+        """The first fault whose conditions hold. Each row draws a number at every call."""
         hit = None
         for number, fault in enumerate(self.script.faults):
             drawn = self.chance.stream(f"fault {number}").random()

@@ -31,7 +31,9 @@ FAULT_OF = {
     "malformed": "blank",
     "refused": "refused",
 }
-_ENDED = re.compile(r"(?s)\A(.*?)\n?\[(?:no output, )?((?:exit code|ended by|killed|could not|interrupted)[^\]\n]*)\]\Z")
+_ENDED = re.compile(
+    r"(?s)\A(.*?)\n?\[(?:no output, )?((?:exit code|ended by|killed|could not|interrupted)[^\]\n]*)\]\Z"
+)
 _WRAPPED = re.compile(r"(?s)<untrusted_web_content [^>]*>\n(.*)\n</untrusted_web_content [^>]*>")
 NOT_RECORDED = "(simulation: the record has no output of this command)"
 KEPT_DIGEST = "kept the last good digest"
@@ -86,7 +88,9 @@ def _read(database: Path) -> tuple[list[dict], list[dict], dict]:
             db.row_factory = sqlite3.Row
             rows = [dict(row) for row in db.execute("SELECT * FROM execution_logs ORDER BY id")]
             has = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'api_requests'").fetchone()
-            requests = [dict(row) for row in db.execute("SELECT * FROM api_requests ORDER BY id")] if has else []
+            requests = (
+                [dict(row) for row in db.execute("SELECT * FROM api_requests ORDER BY id")] if has else []
+            )
     except sqlite3.Error as error:
         hint = "give the run.db of a collected run, or the run's name"
         raise LabError(f"{database} can't be replayed: {error}", hint, USAGE) from error
@@ -144,7 +148,7 @@ def _attempts(said: dict[str, list[Said]], requests: list[dict]) -> dict[str, li
         purpose, seconds = row["purpose"], row["latency_seconds"]
         fault = FAULT_OF.get(row["status"])
         if fault:
-            made[purpose].append(Attempt(None, Fault(fault), seconds))
+            made[purpose].append(Attempt(None, Fault(fault, retry_after_seconds=0.0), seconds))
         elif left.get(purpose):
             reply = left[purpose].popleft()
             reply.finish = row["finish_reason"] or ""

@@ -1,4 +1,4 @@
-"""HOST: reads a provider script (YAML, docs/simulate.md) into rows of data, and refuses what nobody would read."""
+"""HOST: reads a provider script (YAML, docs/simulate.md) into rows; refuses a key that nobody reads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Prices:
-    """Dollars per million tokens as billed; None: what run.yml says. cached_reads: share of the input price."""
+    """Dollars per million tokens as billed; None: as in run.yml. cached_reads: share of the input price."""
 
     input_per_mtok: float | None = None
     output_per_mtok: float | None = None
@@ -53,7 +53,7 @@ class Fault:
     """One row: what goes wrong, for which calls, and when. All conditions that are given must hold.
 
     probability: of each attempt. steps: step numbers. from_step, to_step: inclusive. from_minute, minutes: a
-    stretch of simulated time. attempts: only the first so many of a call. The rest are the fault's own figures.
+    stretch of simulated time. attempts: only the first so many of a call. The rest: the fault's own figures.
     """
 
     kind: str
@@ -205,7 +205,9 @@ def _check(script: Script) -> None:
         try:
             re.compile(command.match)
         except re.error as error:
-            raise _bad(script.name, f"match {command.match!r}: {error}", "it is a regular expression") from None
+            raise _bad(
+                script.name, f"match {command.match!r}: {error}", "it is a regular expression"
+            ) from None
 
 
 def _among(name: str, key: str, value: str, known: tuple[str, ...]) -> None:

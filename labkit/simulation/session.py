@@ -1,4 +1,4 @@
-"""HOST: one simulated session: the real harness in this process, in a temporary folder, under a virtual clock."""
+"""HOST: one simulated session: the real harness in this process, under a virtual clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from labkit.simulation.surroundings import Incidents, Link, Shell
 from labkit.simulation.virtual import TICK, VirtualLoop, VirtualTime
 from labkit.simulation.wire import Meter
 
-MEMORY = Path("/dev/shm")  # a tmpfs: its fsync costs nothing, and a simulated disk proves nothing about a real one
+MEMORY = Path("/dev/shm")  # a tmpfs: fsync costs nothing there
+LEAST_FREE = 1 << 30  # bytes; a container may have a very small one
 SHOWN_AS = "/sandbox"
 
 
@@ -81,13 +82,15 @@ def simulate(
 ) -> Result:
     """Run one whole session. script: a Script, the name of a shipped one, or a file.
 
-    minutes: its length; default: what was recorded, else what the settings say. settings: keys of run.json over the
-    shipped ones. replay: a run.db whose replies and outputs are played. folder: where the sandbox is made and
-    stays. Raises LabError (usage). Not for two threads at once with the same folder.
+    minutes: its length; default: what was recorded, else what the settings say. settings: keys of run.json,
+    over the shipped ones. replay: a run.db whose replies and outputs are played. folder: where the sandbox is
+    made and stays. Raises LabError (usage).
     """
     script = script if isinstance(script, Script) else Script.load(script)
     with _place(folder) as sandbox:
-        return _Session(script, seed, sandbox, replay, stop or threading.Event()).run(minutes, settings or {}, folder)
+        return _Session(script, seed, sandbox, replay, stop or threading.Event()).run(
+            minutes, settings or {}, folder
+        )
 
 
 class _Session:
@@ -121,8 +124,16 @@ class _Session:
         known = {name: value for name, value in self._facts().items() if name in ("minutes", "budget_usd")}
         chosen = {**default_settings(), **known, **self.script.settings, **settings}
         chosen |= {"minutes": minutes} if minutes is not None else {}
-        own = {"sandbox": str(self.sandbox), "tool_user": None, "backup_command": ["simulated"], "token": "simulated-t0"}
-        own |= {"run_id": f"simulated-{self.script.name}-{self.seed}", "gateway_url": "http://simulated.invalid"}
+        own = {
+            "sandbox": str(self.sandbox),
+            "tool_user": None,
+            "backup_command": ["simulated"],
+            "token": "simulated-t0",
+        }
+        own |= {
+            "run_id": f"simulated-{self.script.name}-{self.seed}",
+            "gateway_url": "http://simulated.invalid",
+        }
         try:
             return from_dict({**chosen, **own}, "the simulation's settings")
         except SettingsError as error:
@@ -194,13 +205,18 @@ def default_settings() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _place(folder: Path | None) -> Iterator[Path]:
-    """The sandbox: the folder asked for, else one in memory (or in the temporary folder) that goes at the end."""
+    """The sandbox: the folder asked for, else one in memory or the temporary folder that goes at the end."""
     if folder is not None:
         yield _fresh(Path(folder).absolute())
         return
-    memory = str(MEMORY) if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="lab-simulate-", dir=memory) as made:
+    with tempfile.TemporaryDirectory(prefix="lab-simulate-", dir=temporary()) as made:
         yield Path(made) / "sandbox"
+
+
+def temporary() -> str | None:
+    """Memory where there is room in it; None: the usual temporary folder."""
+    usable = MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
+    return str(MEMORY) if usable and shutil.disk_usage(MEMORY).free > LEAST_FREE else None
 
 
 def _fresh(folder: Path) -> Path:
@@ -233,12 +249,11 @@ def _query(database: Path, sql: str, *values: object) -> list[tuple]:
 
 
 def _phases(database: Path) -> list[dict[str, Any]]:
-    began = dict(
-        _query(
-            database,
-            "SELECT phase, MIN(elapsed_seconds) FROM execution_logs WHERE event_type = 'PHASE_STARTED' GROUP BY phase",
-        )
+    begins = (
+        "SELECT phase, MIN(elapsed_seconds) FROM execution_logs "
+        "WHERE event_type = 'PHASE_STARTED' GROUP BY phase"
     )
+    began = dict(_query(database, begins))
     sql = (
         "SELECT phase, COUNT(DISTINCT step_number) FROM execution_logs WHERE step_number > 0 "
         "GROUP BY phase ORDER BY MIN(id)"

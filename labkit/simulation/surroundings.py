@@ -1,4 +1,4 @@
-"""HOST: what a simulated run meets besides its models: a shell, pages, the gateway, incidents. Nothing is run."""
+"""HOST: what a simulated run meets besides its models: shell, pages, gateway, incidents. Starts nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_LINES = 60
 
 
 class Shell:
-    """Stands in for the guest's shell: takes the words of a command, answers from the script, starts nothing."""
+    """Stands in for the guest's shell: reads the command, answers from the script, starts nothing."""
 
     def __init__(self, script: Script, chance: Chance, virtual: VirtualTime, recorded: Any = None) -> None:
         self.script, self.chance, self.virtual = script, chance, virtual
@@ -38,9 +38,8 @@ class Shell:
         return ending if seconds <= limit else f"killed after {limit:.0f} s"
 
     def _answer(self, line: str, desk: Any) -> tuple[str, float, str]:
-        if self.recorded is not None:  # the read-only shell gets the line rewritten; the record has what was asked
-            last = "SELECT command_or_input FROM execution_logs WHERE event_type = 'TOOL_CALL' ORDER BY id DESC LIMIT 1"
-            return self.recorded.shell(desk.recorder.query(last)[0][0])
+        if self.recorded is not None:
+            return self.recorded.shell(_as_asked(desk))
         seconds = self.chance.seconds(self.script.command_seconds, "shell seconds")
         for command in self.script.commands:
             if re.search(command.match, line):
@@ -61,6 +60,14 @@ class Shell:
         if text is None:
             raise NotFetched("the server answered with status 404")
         return Page(url, "text/plain", "utf-8", text.encode("utf-8", errors="replace"))
+
+
+def _as_asked(desk: Any) -> str:
+    """The command as the record has it: the read-only shell gets it rewritten."""
+    calls = (
+        "SELECT command_or_input FROM execution_logs WHERE event_type = 'TOOL_CALL' ORDER BY id DESC LIMIT 1"
+    )
+    return desk.recorder.query(calls)[0][0]
 
 
 class Link(GatewayLink):
