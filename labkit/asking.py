@@ -12,6 +12,7 @@ from pathlib import Path
 from labkit.errors import LabError
 from labkit.gateway import commands, process
 from labkit.gateway.ledger import EventTail, run_summary
+from labkit.gateway.page import access
 
 WAIT_SECONDS = 5.0  # a session between two steps takes a command within a second or two
 STATES = {
@@ -40,6 +41,17 @@ def _tty() -> str:
         with contextlib.suppress(OSError):
             return os.ttyname(descriptor)
     return "no terminal"
+
+
+def page_link(folder: Path) -> str:
+    """The live page's address with its token; LabError where none is served."""
+    link = access.link(folder)
+    if not link or not process.alive(folder):
+        raise LabError(
+            f"no page is served for run {folder.name}",
+            "its gateway ended, or run_page_address in run.yml is empty; `lab status` shows which",
+        )
+    return link
 
 
 def ask(folder: Path, name: str, args: dict | None, why: str, seconds: float = WAIT_SECONDS) -> dict:

@@ -15,6 +15,7 @@ from labkit import intake, snapshot, state
 from labkit.config import REPO
 from labkit.errors import LabError
 from labkit.gateway import chain, process, views
+from labkit.gateway.page import access
 from labkit.guest import Hypervisor
 from labkit.ssh import Shell
 from labkit.untar import Limits
@@ -46,6 +47,7 @@ def store(
     beside: more files of the host's for the run's folder, by their name there.
     """
     process.stop(gateway)
+    access.withdraw(gateway)  # the live page's token is no part of the record
     with contextlib.suppress(OSError):  # what is behind the ledger is no reason to leave a run in the guest
         views.heal(gateway)
     extra: dict[str, Path | bytes] = {"gateway": gateway, **(beside or {})}

@@ -30,8 +30,12 @@ RUN_SIZES = {
     "run_budget_usd": (0.01, 10_000),
     "run_day_budget_usd": (0, 100_000),
     "run_gateway_port": (1, 65_535),
+    "run_page_port": (1, 65_535),
     "run_max_completion_tokens": (1, 1_000_000),
     "run_request_timeout_seconds": (5, 3600),
+    "run_window_max_steps": (2, 1000),
+    "run_window_min_steps": (1, 1000),
+    "run_digest_max_tokens": (100, 20_000),
     "run_backup_every_steps": (1, 10_000),
     "run_nudge_every_minutes": (1, 48 * 60),
     "run_command_timeout_seconds": (1, 24 * 3600),
@@ -53,7 +57,15 @@ def problem_of(guest: dict[str, Any]) -> str:
 
 def problem_of_run(run: dict[str, Any]) -> str:
     """The first number of run.yml that can't work, as a sentence; empty when all can."""
-    return _outside(run, RUN_SIZES)
+    return _outside(run, RUN_SIZES) or _page(run["run_page_address"])
+
+
+def _page(address: str) -> str:
+    try:
+        ipaddress.ip_address(address or "::1")
+    except ValueError:
+        return f"run_page_address {address!r} is not an address of a network card, such as 127.0.0.1"
+    return ""
 
 
 def problem_of_providers(providers: dict[str, Any]) -> str:

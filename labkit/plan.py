@@ -146,6 +146,8 @@ def gateway_config(lab: Lab, wanted: Plan, token: str) -> GatewayConfig:
         key_file=str(caller_home() / ".config" / "vm-lab" / f"{wanted.provider}.key"),
         nonce=wanted.nonce,
         guest_address=lab.address,
+        page_bind=lab.run["run_page_address"],
+        page_port=lab.run["run_page_port"],
         day_budget_usd=lab.run["run_day_budget_usd"],
         days_dir=str(lab.state_dir / days.FOLDER),
         management_key_env=provider.get("management_key_env", ""),

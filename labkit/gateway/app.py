@@ -37,7 +37,7 @@ class Gateway:
         self.config = config
         self.ledger = ledger
         self.relay = relay
-        self.deliveries = commands.Deliveries(run_dir)
+        self.deliveries = commands.Deliveries(run_dir, lambda item: ledger.note("command", **item))
         self.extension = commands.Extension(run_dir)
 
     async def chat(self, request: Request) -> Response:

@@ -12,7 +12,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +154,9 @@ class Extension:
 class Deliveries:
     """How far the commands came: the gateway's own file, one line a change. One writer."""
 
-    def __init__(self, run_dir: Path) -> None:
-        self.run_dir = Path(run_dir)
+    def __init__(self, run_dir: Path, noted: Callable[[dict], object] = lambda item: None) -> None:
+        """noted: takes down each command that is handed out for the first time (the chained ledger does)."""
+        self.run_dir, self._noted = Path(run_dir), noted
         known = _states(run_dir)
         self.delivered = max((item["id"] for item in known), default=0)  # highest id the guest was told
         self.acknowledged = max((item["id"] for item in known if item["state"] == "acknowledged"), default=0)
@@ -164,6 +165,9 @@ class Deliveries:
     def hand_out(self, watermark: int) -> list[dict]:
         """What the guest is told; that it was told is on the disk before it is sent."""
         items = after(self.run_dir, watermark)
+        for item in items:
+            if item["id"] > self.delivered:
+                self._noted(item)
         self._mark("delivered", [item["id"] for item in items if item["id"] > self.delivered])
         self.delivered = max([self.delivered, *(item["id"] for item in items)])
         return items

@@ -55,6 +55,8 @@ class GatewayConfig:
     token_life_seconds: float = 6 * 3600.0  # without a word from the guest; each word renews it
     day_budget_usd: float = 0.0  # for all runs of this host together; 0: no cap
     days_dir: str = ""  # where they count what they spent
+    page_bind: str = ""  # where a person's live page is served; empty: nowhere
+    page_port: int = 0  # 0: any
     management_key_env: str = ""  # set: a key of this run's own is made with it, limited to the budget
 
     def __post_init__(self) -> None:

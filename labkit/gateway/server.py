@@ -22,6 +22,9 @@ from labkit.gateway import app, commands, completion, keys, pidfile
 from labkit.gateway.budget import Budget
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.ledger import Ledger
+from labkit.gateway.page import access
+from labkit.gateway.page import serving as page
+from labkit.gateway.page.board import Board
 from labkit.gateway.providers import Provider, rehearsal
 from labkit.gateway.relay import Relay
 
@@ -59,12 +62,16 @@ async def _serve(
     async with _provider(run_dir, config, key) as provider:
         server = _server(app.build(run_dir, config, ledger, Relay(config, budget, provider)))
         over = _Over(run_dir, config, ledger)
+        board = Board(run_dir, config, lambda: budget.spent)
         watcher = asyncio.create_task(_stop_when_over(server, over, linger_seconds))
         log.info("run %s: on %s:%d for %s", config.run_id, config.bind, config.port, config.provider)
         try:
-            await server.serve(sockets=[listener])
+            async with page.served(run_dir, config, board, listen, _server):
+                await server.serve(sockets=[listener])
         finally:
             watcher.cancel()
+            if ledger.sealed_at is not None or over.gave_up:
+                access.withdraw(run_dir)
             over.tell_if_sealed(LAST_WORD_SECONDS)
             ledger.close()
 
@@ -109,12 +116,14 @@ class _Over:
         self.run_dir, self.config, self.ledger = run_dir, config, ledger
         self.hook = completion.Hook.from_environment()
         self.extension = commands.Extension(run_dir)
+        self.gave_up = False
 
     def tell_if_sealed(self, seconds: float = completion.SECONDS) -> None:
         if self.ledger.sealed_at is not None:
             completion.tell_once(self.run_dir, self.config, self.hook, self.ledger.summary or {}, seconds)
 
     def tell_that_we_give_up(self) -> None:
+        self.gave_up = True
         summary = {"status": "not sealed", "stop_reason": "the gateway's wall limit"}
         completion.tell_once(self.run_dir, self.config, self.hook, summary)
 

@@ -60,6 +60,7 @@ def run(
         progress = Progress()
         asked = lookahead.look_ahead(lab, wanted, progress, check=not no_preflight)
         folder = session.begin(lab, wanted, keep, progress, {"typed": sys.argv[1:], **asked})
+    _say_page(folder)
     if detach:
         out({"run": wanted.run_id}, json, f"run {wanted.run_id} has started; `lab watch` shows it")
         return
@@ -82,6 +83,7 @@ def _resume(inventory: Path | None, which: str, detach: bool, as_json: bool) -> 
     lab = open_lab(inventory, "going on with a session")
     with alone(lab, "run"):
         folder = resuming.resume(lab, which, Progress())
+    _say_page(folder)
     if detach:
         out({"run": folder.name}, as_json, f"run {folder.name} goes on; `lab watch` shows it")
         return
@@ -89,12 +91,30 @@ def _resume(inventory: Path | None, which: str, detach: bool, as_json: bool) -> 
 
 
 @app.command(rich_help_panel=SESSION)
-def watch(inventory: Inventory = None, json: Json = False) -> None:
+def watch(
+    inventory: Inventory = None,
+    url: Annotated[
+        bool, typer.Option("--url", help="Print the live page's address, its token included.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """Show the run that is in the guest, live."""
-    from labkit import session
+    from labkit import asking, session
 
-    lab = open_lab(inventory, "watching the run")
+    lab = open_lab(inventory, "watching the run", libvirt=not url)
+    if url:
+        link = asking.page_link(session.watchable(lab))
+        out({"url": link}, json, link)
+        return
     _watch(lab, session.watchable(lab), json)
+
+
+def _say_page(folder: Path) -> None:
+    from labkit.gateway.page import access
+    from labkit.progress import warn
+
+    if link := access.link(folder):
+        warn(f"the live page: {link}")
 
 
 def _watch(lab: config.Lab, folder: Path, as_json: bool) -> None:

@@ -1,0 +1,85 @@
+"""HOST: the page's listener in the gateway's process. A page that can't be served never stops the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import uvicorn
+
+from labkit.errors import LabError
+from labkit.gateway.config import GatewayConfig
+from labkit.gateway.page import access
+from labkit.gateway.page.board import Board
+from labkit.gateway.page.routes import Page
+
+POLL_SECONDS = 0.5
+
+log = logging.getLogger("labkit.gateway")
+
+
+@contextlib.asynccontextmanager
+async def served(
+    run_dir: Path,
+    config: GatewayConfig,
+    board: Board,
+    listen: Callable[[str, int], socket.socket],
+    server_of: Callable[[object], uvicorn.Server],
+) -> AsyncIterator[None]:
+    """Serve the page while inside, where the settings ask for one.
+
+    listen, server_of: the gateway's own ways to get a socket and a server. Where the port is taken (another
+    lab's page) another one is used: page.json says which.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        follower = asyncio.create_task(_follow(board))
+        stack.callback(follower.cancel)
+        if config.page_bind and (listener := _listener(config, listen)):
+            await stack.enter_async_context(_serving(run_dir, config, board, listener, server_of))
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _serving(
+    run_dir: Path,
+    config: GatewayConfig,
+    board: Board,
+    listener: socket.socket,
+    server_of: Callable[[object], uvicorn.Server],
+) -> AsyncIterator[None]:
+    token = access.token_of(run_dir)
+    server = server_of(Page(board, access.Access(token)).app())
+    server.capture_signals = contextlib.nullcontext  # signals belong to the gateway's own server
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    log.info("page: %s", access.publish(run_dir, token, config.page_bind, listener.getsockname()[1]))
+    try:
+        yield
+    finally:
+        board.closed = True  # open streams end by themselves
+        server.should_exit = True
+        await task
+
+
+def _listener(config: GatewayConfig, listen: Callable[[str, int], socket.socket]) -> socket.socket | None:
+    for port in (config.page_port, 0):
+        try:
+            return listen(config.page_bind, port)
+        except LabError as error:
+            log.warning("page: %s", error.message)
+    log.error("page: none is served")
+    return None
+
+
+async def _follow(board: Board) -> None:
+    while True:
+        try:
+            while board.poll():
+                await asyncio.sleep(0)
+        except Exception:  # the gateway's own work must not end because of its page
+            log.exception("page: an event could not be taken in")
+            await asyncio.sleep(5)
+        await asyncio.sleep(POLL_SECONDS)
