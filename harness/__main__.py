@@ -58,10 +58,11 @@ def run(wanted: Settings, stop: threading.Event, world: World = REAL) -> dict:
     clock = Clock(wanted.length_seconds, wanted.report_reserve_fraction, world.now, world.wait)
     recorder = _recorder(wanted, clock, world)
     before = recorder.state()
-    if "summary" in before:
-        return json.loads(before["summary"])  # started once more after the end: nothing is left to do
     link = (world.link or GatewayLink)(wanted)
     link.stop = stop
+    if "summary" in before:  # started once more after the end, or after a kill in mid-seal
+        link.start()
+        return _bare_ending(wanted, recorder, clock, link, stop, world).go_on(json.loads(before["summary"]))
     try:
         loop = _begin(wanted, recorder, clock, link, stop, world)
     except Exception:
@@ -110,8 +111,15 @@ def _sealed_as_it_is(
     """The parts could not be wired: no step can be made, but what was recorded is sealed with a report."""
     recorder.event(events.GUARD, guard_reason=f"the run could not begin: {traceback.format_exc()[-3000:]}")
     link.start()
-    desk = Desk(wanted, recorder, clock, None, stop, PHASES[0], world=world)
-    return Ending(desk, None, None, link).seal("interrupted")  # in haste: asks no model
+    ending = _bare_ending(wanted, recorder, clock, link, stop, world)
+    return ending.seal("interrupted")  # in haste: asks no model
+
+
+def _bare_ending(
+    wanted: Settings, recorder: Recorder, clock: Clock, link: GatewayLink, stop: threading.Event, world: World
+) -> Ending:
+    """One that can seal and no more: it has no model and no memory."""
+    return Ending(Desk(wanted, recorder, clock, None, stop, PHASES[0], world=world), None, None, link)
 
 
 def _make_folders(wanted: Settings) -> None:

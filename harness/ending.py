@@ -24,6 +24,7 @@ from harness.tools.new_files import NotWritten, next_free, notes_folder, write_n
 EARLIER_REPORTS = "earlier_reports"  # key in session_state: reports that were there when the run began
 LEAST_REPORT_SECONDS = 20.0  # the report call gets this much even when the clock has run out
 FLUSH_SECONDS, HASTY_FLUSH_SECONDS = 15.0, 3.0
+_LAST_EVENTS = "SELECT MAX(id), SUM(event_type = 'RUN_SEALED') FROM execution_logs"
 _REPORT = re.compile(r"final_report(?:_v(\d+))?\.md")
 
 
@@ -66,15 +67,34 @@ class Ending:
         self._try("the mirror", self.recorder.tend_mirror)
         self.recorder.sealing = True
         summary = self._try("the summary", lambda: self._summary(stop_reason, final_report, lost)) or {}
-        last = self._record(summary)
+        return self._close(summary, self._record(summary), hasty)
+
+    def go_on(self, summary: dict) -> dict:
+        """After a kill in mid-seal: what is still to be done. summary: as the first attempt stored it."""
+        self.recorder.sealing = True
+        last, sealed = self.recorder.query(_LAST_EVENTS)[0]
+        if not sealed:
+            summary["events"] = int(last or 0) + 1
+            last = self._record(summary)
+        if self.paths.summary.exists():
+            summary = json.loads(self.paths.summary.read_text(encoding="utf-8"))
+            self._flush(int(last or 0), hasty=False)
+            return summary
+        return self._close(summary, int(last or 0), hasty=False)
+
+    def _close(self, summary: dict, last: int, hasty: bool) -> dict:
+        """The record is complete: its sealed copy, summary.json, and the last events to the gateway."""
         sealed = self._try("the sealed copy", self._copy)
         summary["sha256"] = {"run.db": sealed} if sealed else {}
         summary["mirror"] = self.recorder.mirror_state  # the last rows can have been too many for it
         self._try("summary.json", lambda: _write_json(self.paths.summary, summary))
+        self._flush(last, hasty)
+        return summary
+
+    def _flush(self, last: int, hasty: bool) -> None:
         self.link.flush(last, HASTY_FLUSH_SECONDS if hasty else FLUSH_SECONDS)
         self.link.close()
         self.recorder.close_mirror()
-        return summary
 
     def _back_up(self) -> bool:
         return back_up(self.settings, self.recorder, self.desk.stop, self.desk.world.backup)

@@ -1,0 +1,45 @@
+"""ENGINE: a session of forty steps that is killed at a write, fsync, rename or unlink goes on whole."""
+
+import pytest
+from conftest import SOAK
+from struck import KILLED, Left, Session
+from whole import faults
+
+POINTS = 3400  # of such a session; the last ones are its seal
+PARTS = 8
+IN_TIER = 208
+HOW = ("before", "halfway", "after")
+
+
+def kill_and_go_on(host, gateway, at, how):
+    """What is wrong with the run afterwards; None where the session ended before that point."""
+    with Session(gateway) as session:
+        killed = host.run(session, {"below": str(session.sandbox), "at": at, "action": how})
+        if killed["status"] != KILLED:
+            assert killed["status"] == 0, session.talk()
+            return None
+        left = Left(session)
+        (session.outside / "first.json").unlink(missing_ok=True)
+        again = host.run(session)
+        if again["status"] != 0:
+            return [f"the restart failed: {session.talk()[-1500:]}"]
+        return faults(session, left)
+
+
+def chosen():
+    """Every point in the soak; in the tier some of the first, some of the last, and an even spread."""
+    if SOAK:
+        return list(range(1, POINTS + 200))
+    edges = [*range(1, 60, 3), *range(POINTS - 30, POINTS + 80, 4)]
+    spread = IN_TIER - len(edges)
+    return sorted({*edges, *(60 + n * (POINTS - 90) // spread for n in range(spread))})
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_session_killed_at_a_write_goes_on_whole(host, gateway, part):
+    points = chosen()[part::PARTS]
+    found = {at: kill_and_go_on(host, gateway, at, HOW[at % 3]) for at in points}
+    wrong = {at: what for at, what in found.items() if what}
+    assert wrong == {}
+    assert sum(what is not None for what in found.values()) >= len(points) * 0.9
