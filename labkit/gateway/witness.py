@@ -26,6 +26,7 @@ _HIDDEN = re.compile(
     "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0000-\U000e01ef\U000f0000-\U0010ffff]"
 )
+_VERDICT = re.compile(r'"verdict"\s*:\s*"(ALLOW|BLOCK)"')
 
 
 def normal(text: str, token: str = "") -> str:
@@ -93,9 +94,11 @@ class Completion:
             self._call(position, call)
 
     def summary(self) -> dict:
-        """{"text": its print, "calls": [{"name", "shown", "call"}, ...]}, the last two prints as well."""
+        """{"text", "calls": [{"name", "shown", "call"}, ...]}: prints; an Inspector's "verdict" as a word."""
         calls = [self._kept(call) for call in self.calls.values()]
-        return {"text": fingerprint(normal(self.text, self.token).strip()), "calls": calls}
+        found = _VERDICT.search(self.text)
+        verdict = {"verdict": found[1]} if found else {}
+        return {"text": fingerprint(normal(self.text, self.token).strip()), "calls": calls, **verdict}
 
     def _call(self, position: int, call: object) -> None:
         function = call.get("function") if isinstance(call, dict) else None

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from labkit import runs
 from labkit.analysis import load, terminal
-from labkit.errors import USAGE, LabError
+from labkit.errors import EVIDENCE, USAGE, LabError
 from labkit.verbs.shared import RECORD, Inventory, Json, RunName, alone, app, open_lab, out
 
 
@@ -63,6 +63,20 @@ def query(
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     else:
         terminal.show(result, Console())
+
+
+@app.command(rich_help_panel=RECORD)
+def verify(
+    run: Annotated[str, typer.Argument(help="A run_id, its beginning, or `last`.")] = "last",
+    json: Json = False,
+) -> None:
+    """Is a collected run's record complete and untampered; exit code 6 when not."""
+    from labkit.verification import verify as checks
+
+    report = checks.examine(runs.find(run))
+    out(report.as_dict(), json, checks.text(report))
+    if not report.holds:
+        raise typer.Exit(EVIDENCE)
 
 
 @app.command(rich_help_panel=RECORD)

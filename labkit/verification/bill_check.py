@@ -1,0 +1,53 @@
+"""HOST: compares the guest's own account of its model calls (api_requests) with the relay's exchanges."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from labkit.verification.evidence import LEDGER, Evidence, Row
+from labkit.verification.findings import ALTERED, FORGED, MISSING, Finding
+
+FIGURES = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
+
+
+def check(evidence: Evidence) -> list[Finding]:
+    """Empty where the record has no account (made from events), or the relay saw no call."""
+    if evidence.rebuilt or evidence.run.problem or not evidence.ledger.exchanges:
+        return []
+    rows, answered = evidence.run.rows("api_requests"), _answered(evidence)
+    left = Counter(_key(row) for row in answered)
+    found = []
+    for row in rows:
+        if row.get("status") == "ok" and left[_key(row)] <= 0:
+            known = any(count > 0 and key[0] == row.get("purpose") for key, count in left.items())
+            what = "no exchange that the relay saw has these figures"
+            found.append(
+                Finding(ALTERED if known else FORGED, "run.db", f"api_requests {row.get('id')}", what)
+            )
+        elif left[_key(row)] > 0:
+            left[_key(row)] -= 1
+    return found or _unaccounted(evidence, rows, answered, left)
+
+
+def _answered(evidence: Evidence) -> list[Row]:
+    return [row for row in evidence.ledger.exchanges if row.get("prompt_tokens") is not None]
+
+
+def _key(row: Row) -> tuple:
+    cost = row.get("cost_usd")
+    billed = None if cost is None else round(float(cost), 9) if isinstance(cost, int | float) else str(cost)
+    return row.get("purpose"), billed, *(row.get(name) for name in FIGURES)
+
+
+def _unaccounted(evidence: Evidence, rows: list[Row], answered: list[Row], left: Counter) -> list[Finding]:
+    """Answered calls that the guest does not name: one for each crash, interruption or failed attempt."""
+    spare = [row for row in answered if left[_key(row)] > 0]
+    events = evidence.ledger.events.values()
+    excuses = sum(row.get("status") != "ok" for row in rows)
+    excuses += sum(row.get("event_type") == "RESUMED" for row in events)
+    sealed = evidence.sealed_summary
+    excuses += sealed is None or sealed.get("stop_reason") in ("interrupted", "finished by a person")
+    if len(spare) <= excuses:
+        return []
+    where = f"exchange {spare[0].get('id')}"
+    return [Finding(MISSING, LEDGER, where, "api_requests of run.db does not have this call")]

@@ -1,0 +1,112 @@
+"""HOST: does the ledger hold: the links, the sealed head, and the two files that are made from it."""
+
+from __future__ import annotations
+
+import json
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from labkit.gateway import chain, views
+from labkit.verification.evidence import LEDGER, Evidence, Ledger
+from labkit.verification.findings import ALTERED, FORGED, MISSING, REPLAYED, TRUNCATED, Finding
+
+
+def check(evidence: Evidence) -> list[Finding]:
+    ledger = evidence.ledger
+    found = _links(ledger)
+    for kind, (name, line) in views.KINDS.items():
+        found += _view(evidence.folder / "gateway" / name, ledger, kind, line)
+    return found + _head(evidence) + _refused(ledger)
+
+
+def _links(ledger: Ledger) -> list[Finding]:
+    """Walks the chain; after a break it goes on from the line it stands at."""
+    found: list[Finding] = []
+    number, hashed = 1, chain.GENESIS
+    numbers = {record.get("n") for record in ledger.records}
+    for index, (record, line) in enumerate(zip(ledger.records, ledger.lines, strict=True)):
+        n = record.get("n")
+        if record.get("prev") != hashed or n != number:
+            kind, bad = _broken(ledger, index, number, numbers)
+            found.append(_line(kind, bad, "the chain is broken here"))
+        number, hashed = (n if type(n) is int else number) + 1, chain.hash_of(line)
+    return found
+
+
+def _broken(ledger: Ledger, index: int, number: int, numbers: set) -> tuple[str, int]:
+    """(kind, line number) of the record that broke the chain at `index`, where `number` was due."""
+    record = ledger.records[index]
+    after = ledger.records[index + 1] if index + 1 < len(ledger.records) else {}
+    n = record.get("n")
+    if type(n) is int and n > number:
+        return (ALTERED if number in numbers else MISSING), number
+    if type(n) is int and n < number:
+        return (FORGED, n) if index and ledger.records[index - 1].get("n") == n else (ALTERED, n)
+    if after.get("n") == n:
+        return FORGED, number
+    intact = after.get("prev") == chain.hash_of(ledger.lines[index]) or not after
+    return ALTERED, number - 1 if intact and number > 1 else number
+
+
+def _line(kind: str, number: int, what: str) -> Finding:
+    return Finding(kind, LEDGER, f"line {number}", what)
+
+
+def _head(evidence: Evidence) -> list[Finding]:
+    """The manifest has the head as it was when the run was collected; ledger.head, from a moment before."""
+    ledger, lines = evidence.ledger, len(evidence.ledger.lines)
+    sealed: Any = evidence.manifest.get("ledger")
+    if isinstance(sealed, dict) and sealed.get("n"):
+        if lines < sealed["n"]:
+            return [_line(TRUNCATED, lines + 1, f"the manifest knows {sealed['n']} lines, {lines} are here")]
+        if lines > sealed["n"]:
+            return [_line(FORGED, sealed["n"] + 1, "it was added after the run was collected")]
+        if chain.hash_of(ledger.lines[-1]) != sealed.get("sha256"):
+            return [_line(ALTERED, lines, "the head is not the one in manifest.json")]
+    kept = chain.read_head(evidence.folder / "gateway")
+    if kept.n > lines:
+        return [_line(TRUNCATED, lines + 1, f"ledger.head knows {kept.n} lines, {lines} are here")]
+    if kept.n and chain.hash_of(ledger.lines[kept.n - 1]) != kept.sha256:
+        return [_line(ALTERED, kept.n, "ledger.head has another hash of it")]
+    return []
+
+
+def _view(path: Path, ledger: Ledger, kind: str, line: Any) -> list[Finding]:
+    where = f"gateway/{path.name}"
+    wanted = [
+        line(r["body"]) for r in ledger.records if r.get("kind") == kind and isinstance(r.get("body"), dict)
+    ]
+    try:
+        there = [text for text in path.read_bytes().splitlines(keepends=True) if text.endswith(b"\n")]
+    except OSError:
+        return [Finding(MISSING, where, "the file", "it is not here")]
+    for number, (due, text) in enumerate(zip_longest(wanted, there), start=1):
+        if due != text:
+            return [
+                Finding(_difference(number - 1, wanted, there), where, f"line {number}", "the ledger differs")
+            ]
+    return []
+
+
+def _difference(index: int, wanted: list[bytes], there: list[bytes]) -> str:
+    """What happened at the first place where two lists differ."""
+    if index >= len(there):
+        return TRUNCATED
+    if index >= len(wanted) or there[index + 1 : index + 2] == wanted[index : index + 1]:
+        return FORGED
+    return (
+        MISSING
+        if there[index] == wanted[index + 1 : index + 2][0:1] or _skips(index, wanted, there)
+        else ALTERED
+    )
+
+
+def _skips(index: int, wanted: list[bytes], there: list[bytes]) -> bool:
+    return index + 1 < len(wanted) and there[index] == wanted[index + 1]
+
+
+def _refused(ledger: Ledger) -> list[Finding]:
+    """With the run's own token somebody pushed what belongs to another run or start: it was not taken."""
+    numbered = [(r.get("n"), r["body"]) for r in ledger.records if r.get("kind") == "refused"]
+    return [_line(REPLAYED, n, f"telemetry was refused: {json.dumps(body)[:200]}") for n, body in numbered]

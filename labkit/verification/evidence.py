@@ -1,0 +1,157 @@
+"""HOST: reads what there is of a collected run: the ledger, both databases, manifest and summary.
+
+Everything of the guest's is read as data that may be false, odd or huge.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from labkit.analysis import sqlite_file
+from labkit.errors import LabError
+from labkit.gateway import chain
+from labkit.gateway.ledger import COLUMNS, nonce_of, run_summary
+
+LEDGER = f"gateway/{chain.LEDGER}"
+Row = dict[str, Any]
+
+
+@dataclass
+class Ledger:
+    """The host's chain, sorted by what its records are. events: by id. exchanges: by their own id."""
+
+    lines: list[bytes] = field(default_factory=list)
+    records: list[dict] = field(default_factory=list)
+    events: dict[int, Row] = field(default_factory=dict)
+    heard_at: dict[int, str] = field(default_factory=dict)  # host's time, by event id
+    exchanges: list[Row] = field(default_factory=list)
+    conflicts: list[Row] = field(default_factory=list)
+    refused: list[Row] = field(default_factory=list)
+    run_id: str = ""
+    nonce: str = ""
+    adopted: int = 0
+
+    @property
+    def sealed(self) -> bool:
+        return any(row.get("event_type") == "RUN_SEALED" for row in self.events.values())
+
+
+@dataclass
+class Database:
+    """The tables of one database: name -> rows. problem: why it could not be read, '' when it could."""
+
+    tables: dict[str, list[Row]] = field(default_factory=dict)
+    problem: str = ""
+
+    def rows(self, table: str) -> list[Row]:
+        return self.tables.get(table, [])
+
+    @property
+    def events(self) -> dict[int, Row]:
+        return {row["id"]: row for row in self.rows("execution_logs")}
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return {str(row.get("key")): row.get("value") for row in self.rows("session_state")}
+
+
+@dataclass
+class Evidence:
+    """All that `lab verify` compares."""
+
+    folder: Path
+    manifest: dict
+    summary: dict
+    ledger: Ledger
+    run: Database
+    mirror: Database
+
+    @property
+    def sealed_summary(self) -> dict | None:
+        """As the ledger's RUN_SEALED has it, else run.db's; None for a run that was not sealed."""
+        rows = list(self.ledger.events.values()) or list(self.run.events.values())
+        return run_summary(rows)
+
+    @property
+    def from_disks(self) -> bool:
+        """The guest could not be asked any more: what its disks lacked was lost with it."""
+        return self.manifest.get("collected") in ("offline", "events")
+
+    @property
+    def rebuilt(self) -> bool:
+        """run.db was made from the gateway's events, and has nothing else in it."""
+        return "rebuilt_from" in self.run.state
+
+
+def read(folder: Path) -> Evidence:
+    """Read a run's folder. What cannot be read is empty, and the check that needs it says so."""
+    return Evidence(
+        folder,
+        _json(folder / "manifest.json"),
+        _json(folder / "summary.json"),
+        read_ledger(folder / LEDGER),
+        _database(folder / "run.db"),
+        _database(folder / "mirror.db"),
+    )
+
+
+def read_ledger(path: Path) -> Ledger:
+    ledger = Ledger()
+    for record, line in chain.records(path):
+        ledger.lines.append(line)
+        ledger.records.append(record)
+        if isinstance(record.get("body"), dict):
+            _sort(ledger, record, record["body"])
+    ledger.exchanges.sort(key=lambda row: row["id"])
+    return ledger
+
+
+def _sort(ledger: Ledger, record: dict, body: Row) -> None:
+    kind, number = record.get("kind"), body.get("id")
+    if kind == "event" and type(number) is int and number not in ledger.events:
+        ledger.events[number] = body
+        ledger.heard_at[number] = str(record.get("at"))
+    elif kind == "exchange" and type(number) is int:
+        ledger.exchanges.append(body)
+    elif kind == "conflict":
+        ledger.conflicts.append(body)
+    elif kind == "refused":
+        ledger.refused.append(body)
+    elif kind == "opened":
+        ledger.run_id, ledger.nonce = str(body.get("run_id")), str(body.get("nonce") or "")
+        ledger.adopted = body["adopted"] if type(body.get("adopted")) is int else 0
+
+
+def told_nonce(rows: list[Row]) -> str | None:
+    """The nonce that the record's RUN_STARTED tells; None where there is no such row."""
+    return next((nonce_of(row) for row in rows if row.get("event_type") == "RUN_STARTED"), None)
+
+
+def content(row: Row) -> list:
+    """A row of execution_logs without its id, for comparing."""
+    return [row.get(name) for name in COLUMNS[1:]]
+
+
+def _database(path: Path) -> Database:
+    try:
+        with sqlite_file.opened(path) as connection, sqlite_file.deadline(connection, 300):
+            return Database({name: _rows(connection, name) for name in sqlite_file.tables(connection)})
+    except LabError as error:
+        return Database(problem=error.message)
+
+
+def _rows(connection: Any, table: str) -> list[Row]:
+    cursor = connection.execute(f"SELECT * FROM {sqlite_file.quoted(table)}")
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, values, strict=True)) for values in cursor]
+
+
+def _json(path: Path) -> dict:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,141 @@
+"""HOST: compares the registry, the inventory and the summary with the files, and all with SHA256SUMS."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from labkit import sums
+from labkit.errors import LabError
+from labkit.verification.evidence import Evidence
+from labkit.verification.findings import ALTERED, FORGED, MISSING, Finding
+
+COUNTS = {"notes": "SCRATCHPAD", "scripts": "SCRIPT", "masters": "MASTER_SUMMARY"}
+MADE_LATER = ("sha256", "mirror")  # summary.json has them as they were after RUN_SEALED
+CHUNK = 1 << 20
+
+
+def check(evidence: Evidence) -> list[Finding]:
+    return [
+        *_summary(evidence),
+        *_counts(evidence),
+        *_registry(evidence),
+        *_inventory(evidence),
+        *_sealed(evidence),
+    ]
+
+
+def check_sums(folder: Path) -> tuple[list[Finding], list[str]]:
+    """(findings, notes): every file against SHA256SUMS."""
+    try:
+        problems = sums.verify_sums(folder).problems
+    except LabError as error:
+        return [Finding(MISSING, sums.NAME, "the list", error.message)], []
+    findings = [
+        Finding(
+            MISSING if problem.kind == "missing" else ALTERED,
+            sums.NAME,
+            problem.path,
+            f"the file is {problem.kind}",
+        )
+        for problem in problems
+        if problem.kind != "unlisted"
+    ]
+    unlisted = [problem.path for problem in problems if problem.kind == "unlisted"]
+    notes = [f"{len(unlisted)} files came after the run was collected: {', '.join(unlisted[:3])}"] * bool(
+        unlisted
+    )
+    return findings, notes
+
+
+def _summary(evidence: Evidence) -> list[Finding]:
+    told = evidence.sealed_summary
+    if told is None or evidence.ledger.sealed is False:
+        return []
+    if not evidence.summary:
+        return [Finding(MISSING, "summary.json", "the file", "it is not here, or no JSON object")]
+    for name in sorted((told.keys() | evidence.summary.keys()) - set(MADE_LATER)):
+        if told.get(name) != evidence.summary.get(name):
+            return [Finding(ALTERED, "summary.json", name, "RUN_SEALED has another value")]
+    return []
+
+
+def _counts(evidence: Evidence) -> list[Finding]:
+    """The seal, which the ledger holds, says how many rows there were."""
+    told = evidence.sealed_summary
+    if told is None or evidence.rebuilt or evidence.run.problem:
+        return []
+    types = [row.get("file_type") for row in evidence.run.rows("file_registry")]
+    there = {name: types.count(kind) for name, kind in COUNTS.items()}
+    there["api_requests"] = len(evidence.run.rows("api_requests"))
+    found = []
+    for name, count in there.items():
+        if isinstance(told.get(name), int) and told[name] != count:
+            table = "api_requests" if name == "api_requests" else "file_registry"
+            kind = MISSING if count < told[name] else FORGED
+            found.append(
+                Finding(
+                    kind, "run.db", f"{table}, {name}", f"RUN_SEALED counts {told[name]}, {count} are here"
+                )
+            )
+    return found
+
+
+def _registry(evidence: Evidence) -> list[Finding]:
+    """Each registered file is in the workspace, unless the inventory says that it was lost there."""
+    if evidence.manifest.get("collected") == "events":
+        return []
+    lost = {row.get("path") for row in evidence.run.rows("workspace_files") if row.get("lost")}
+    skipped = {
+        str(item.get("name")) for item in evidence.manifest.get("skipped") or [] if isinstance(item, dict)
+    }
+    found = []
+    for row in evidence.run.rows("file_registry"):
+        name = str(row.get("file_path"))
+        if name in lost or f"workspace/{name}" in skipped or (_inside(evidence, name) or Path()).is_file():
+            continue
+        if evidence.sealed_summary is not None:
+            what = "the registry has it, the workspace does not"
+            found.append(Finding(MISSING, f"workspace/{name}", f"file_registry {row.get('id')}", what))
+    return found
+
+
+def _inventory(evidence: Evidence) -> list[Finding]:
+    """A file begins with the bytes that the inventory hashed when it was first seen closed."""
+    if evidence.sealed_summary is None or evidence.manifest.get("collected") == "events":
+        return []
+    found = []
+    for row in evidence.run.rows("workspace_files"):
+        path = _inside(evidence, str(row.get("path")))
+        known = isinstance(row.get("size"), int) and row.get("sha256") and not row.get("lost")
+        if known and path is not None and path.is_file() and _start(path, row["size"]) != row["sha256"]:
+            what = "the inventory has another hash of it"
+            found.append(Finding(ALTERED, f"workspace/{row['path']}", f"workspace_files {row['path']}", what))
+    return found
+
+
+def _inside(evidence: Evidence, name: str) -> Path | None:
+    """The path below the workspace; None for a name that leads out of it."""
+    root = evidence.folder / "workspace"
+    path = root / name
+    clean = not Path(name).is_absolute() and ".." not in Path(name).parts and "\0" not in name
+    return path if clean and not path.is_symlink() else None
+
+
+def _start(path: Path, size: int) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while size > 0 and (block := file.read(min(CHUNK, size))):
+            digest.update(block)
+            size -= len(block)
+    return digest.hexdigest()
+
+
+def _sealed(evidence: Evidence) -> list[Finding]:
+    """The hash that the harness took of its sealed run.db."""
+    hashes = evidence.summary.get("sha256")
+    told = hashes.get("run.db") if isinstance(hashes, dict) else None
+    path = evidence.folder / "run.db"
+    if not told or not path.is_file() or evidence.from_disks or sums.file_sha256(path) == told:
+        return []  # off a dead guest's disks run.db is written anew, so that its bytes are others
+    return [Finding(ALTERED, "run.db", "the file", "its hash is not the one that was sealed")]

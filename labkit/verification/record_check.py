@@ -1,0 +1,172 @@
+"""HOST: compares run.db with the events in the ledger, and the mirror with run.db, row by row."""
+
+from __future__ import annotations
+
+import time
+from calendar import timegm
+
+from labkit.verification.evidence import Database, Evidence, Row, content, told_nonce
+from labkit.verification.findings import ALTERED, FORGED, MISSING, REPLAYED, TRUNCATED, Finding
+
+CLOCK_SECONDS = 120  # the guest's clock may be that far off, or step back
+TABLES = ("execution_logs", "file_registry", "api_requests", "prompts", "workspace_files", "session_state")
+KEYS = {"prompts": "name", "workspace_files": "path", "session_state": "key"}
+
+
+def check(evidence: Evidence) -> list[Finding]:
+    if found := _other_run(evidence):
+        return found  # every row would differ
+    return [*_rows(evidence), *_holes(evidence), *_conflicts(evidence), *_clock(evidence), *_mirror(evidence)]
+
+
+def _other_run(evidence: Evidence) -> list[Finding]:
+    ledger, name = evidence.ledger, str(evidence.manifest.get("run_id") or evidence.folder.name)
+    told = evidence.run.state.get("run_id")
+    nonce = told_nonce(list(evidence.run.events.values()))
+    if ledger.run_id and ledger.run_id != name:
+        return [
+            Finding(REPLAYED, "gateway/ledger.jsonl", "line 1", f"it is of run {ledger.run_id}, not {name}")
+        ]
+    if told and told != name:
+        return [Finding(REPLAYED, "run.db", "session_state", f"it is of run {told}, not {name}")]
+    if ledger.nonce and nonce is not None and nonce != ledger.nonce:
+        return [Finding(REPLAYED, "run.db", "RUN_STARTED", "it is of another start of this run")]
+    return []
+
+
+def _rows(evidence: Evidence) -> list[Finding]:
+    """By id. An unsealed run off the disks of a dead guest may lack the end, and is said to."""
+    if evidence.run.problem:
+        return [Finding(MISSING, "run.db", "the database", evidence.run.problem)]
+    held, told = evidence.ledger.events, evidence.run.events
+    last_held, last_told = max(held, default=0), max(told, default=0)
+    found = []
+    for number in sorted(held.keys() | told.keys()):
+        if number not in told and number > last_told:
+            if evidence.ledger.sealed or not evidence.from_disks:
+                found.append(_event(TRUNCATED, number, f"the ledger goes on to event {last_held}"))
+            break
+        if number not in held and number > last_held and not evidence.ledger.sealed:
+            break  # the gateway was gone before they came: the guest's word, and said so
+        if kind := _kind(number, held, told):
+            found.append(_event(kind, number, _WHY[kind]))
+            if kind != ALTERED:  # ids that moved make every row behind differ
+                break
+    return found
+
+
+_WHY = {
+    MISSING: "the ledger has it",
+    ALTERED: "the ledger has it with other content",
+    FORGED: "the ledger does not have it",
+}
+
+
+def _kind(number: int, held: dict[int, Row], told: dict[int, Row]) -> str:
+    if number not in told:
+        return MISSING
+    if number not in held:
+        return FORGED
+    here = content(told[number])
+    if here == content(held[number]):
+        return ""
+    if number + 1 in held and here == content(held[number + 1]) and _moved(number, 1, held, told):
+        return MISSING  # it was cut out and the ids behind it closed up
+    if number + 1 in told and content(told[number + 1]) == content(held[number]):
+        return FORGED if _moved(number + 1, -1, held, told) else ALTERED
+    return ALTERED
+
+
+def _moved(number: int, by: int, held: dict[int, Row], told: dict[int, Row]) -> bool:
+    """Whether the rows behind moved as well: two rows that changed places did not."""
+    last = max(told)
+    return all(
+        content(told[n]) == content(held.get(n + by, {}))
+        for n in range(number, min(last, number + 2) + 1)
+        if n in told
+    )
+
+
+def _event(kind: str, number: int, what: str) -> Finding:
+    return Finding(kind, "run.db", f"event {number}", what)
+
+
+def _holes(evidence: Evidence) -> list[Finding]:
+    """Ids are given out one by one: a hole is a row that is gone."""
+    found = []
+    held = evidence.ledger.events
+    for number in range(1, max(held, default=0)):
+        if number not in held:
+            found.append(
+                Finding(MISSING, "gateway/ledger.jsonl", f"event {number}", "the guest never pushed it")
+            )
+    for table in ("file_registry", "api_requests"):
+        ids = {row.get("id") for row in evidence.run.rows(table)}
+        last = max((number for number in ids if type(number) is int), default=0)
+        gone = [number for number in range(1, last) if number not in ids]
+        found += [Finding(MISSING, "run.db", f"{table} {number}", "its id is skipped") for number in gone]
+    return found
+
+
+def _conflicts(evidence: Evidence) -> list[Finding]:
+    what = "it was pushed a second time with other content; the first was kept"
+    return [
+        Finding(FORGED, "gateway/ledger.jsonl", f"event {row.get('id')}", what)
+        for row in evidence.ledger.conflicts
+    ]
+
+
+def _clock(evidence: Evidence) -> list[Finding]:
+    """The guest's time never steps back by minutes, and is never ahead of when this host heard the row."""
+    latest = 0
+    for number in sorted(evidence.ledger.events):
+        told = _seconds(evidence.ledger.events[number].get("timestamp"), "%Y-%m-%d %H:%M:%S")
+        heard = _seconds(evidence.ledger.heard_at.get(number), "%Y-%m-%dT%H:%M:%SZ")
+        if told is None or heard is None:
+            continue
+        if told < latest - CLOCK_SECONDS or told > heard + CLOCK_SECONDS:
+            what = "its clock was set back" if told < latest else "it is dated after this host heard it"
+            return [_event(ALTERED, number, what)]
+        latest = max(latest, told)
+    return []
+
+
+def _seconds(text: object, form: str) -> int | None:
+    try:
+        return timegm(time.strptime(str(text), form))
+    except ValueError:
+        return None
+
+
+def _mirror(evidence: Evidence) -> list[Finding]:
+    sealed = evidence.sealed_summary
+    if evidence.rebuilt or evidence.manifest.get("collected") == "events":
+        return []
+    states = [str(summary.get("mirror")) for summary in (sealed or {}, evidence.summary)]
+    whole = sealed is not None and states == ["ok", "ok"]
+    if evidence.mirror.problem:
+        return [Finding(MISSING, "mirror.db", "the database", evidence.mirror.problem)] if whole else []
+    found = []
+    for table in TABLES:
+        if table != "session_state" or whole:
+            found += _table(table, evidence.run, evidence.mirror, whole)
+    return found
+
+
+def _table(table: str, run: Database, mirror: Database, whole: bool) -> list[Finding]:
+    key = KEYS.get(table, "id")
+    ours = {row.get(key): row for row in run.rows(table)}
+    theirs = {row.get(key): row for row in mirror.rows(table)}
+    last = max((n for n in theirs if type(n) is int), default=0)
+    for name in sorted(ours.keys() | theirs.keys(), key=lambda value: (isinstance(value, str), value)):
+        record = f"{table} {name}"
+        if name not in ours:
+            return [Finding(FORGED, "mirror.db", record, "run.db does not have it")]
+        if name not in theirs:
+            if not whole:
+                continue
+            kind = TRUNCATED if type(name) is int and name > last else MISSING
+            return [Finding(kind, "mirror.db", record, "run.db has it")]
+        if ours[name] != theirs[name] and (whole or key == "id"):
+            return [Finding(ALTERED, "mirror.db", record, "run.db has it with other content")]
+    return []

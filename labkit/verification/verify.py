@@ -1,0 +1,99 @@
+"""HOST: all checks of a collected run, in order: ledger, record, model calls, bill, files, sums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from labkit.verification import bill_check, call_check, chain_check, evidence, file_check, record_check
+from labkit.verification.evidence import Evidence
+from labkit.verification.findings import MISSING, Finding, Report
+
+ON_ITS_WORD = (
+    "phases, active seconds, nudges, guards, backups and digests: no other party saw them",
+    "what a command really did: the host sees what the model asked for and what it was told",
+)
+
+
+def examine(folder: Path) -> Report:
+    """Check a run's folder. Never raises for what is in it."""
+    found = evidence.read(Path(folder))
+    report = Report(str(found.manifest.get("run_id") or Path(folder).name))
+    report.chained = bool(found.ledger.lines)
+    if not report.chained and _knew_a_chain(found):
+        report.add(
+            [Finding(MISSING, evidence.LEDGER, "the ledger", "the manifest has its head, the file is gone")]
+        )
+    if report.chained:
+        _against_the_ledger(found, report)
+    report.add(file_check.check(found))
+    findings, notes = file_check.check_sums(found.folder)
+    report.add(findings)
+    report.notes += notes
+    report.checked |= {"files": sum(1 for path in found.folder.rglob("*") if path.is_file())}
+    return report
+
+
+def text(report: Report) -> str:
+    """The report for a person: verdict first, then the first bad record, then what to know."""
+    lines = [_verdict(report)]
+    if report.first:
+        lines += [f"the first bad record: {report.first.line()}"]
+        lines += [f"  also {finding.line()}" for finding in report.findings[1:6]]
+        lines += [f"  and {len(report.findings) - 6} more (--json lists them)"] * (len(report.findings) > 6)
+    counts = ", ".join(f"{count} {name}" for name, count in report.checked.items())
+    lines += [f"compared: {counts}", *(f"note: {note}" for note in report.notes)]
+    lines += [f"on the guest's word alone: {what}" for what in report.asserted]
+    return "\n".join(lines)
+
+
+def _verdict(report: Report) -> str:
+    if report.holds:
+        return f"run {report.run_id} holds: the record is whole, and what the host saw agrees with it"
+    if report.findings:
+        return f"run {report.run_id} does not hold: {len(report.findings)} records are wrong"
+    return (
+        f"run {report.run_id} can't be verified: the kit that collected it kept no chain of what the host "
+        "saw; its files are as they were collected"
+    )
+
+
+def _knew_a_chain(found: Evidence) -> bool:
+    head = found.manifest.get("ledger")
+    return isinstance(head, dict) and bool(head.get("n"))
+
+
+def _against_the_ledger(found: Evidence, report: Report) -> None:
+    report.add(chain_check.check(found))
+    report.add(record_check.check(found))
+    calls = call_check.check(found)
+    report.add(calls.findings)
+    report.add(bill_check.check(found))
+    ledger, told = found.ledger, found.run.events
+    report.checked |= {
+        "ledger lines": len(ledger.lines),
+        "events": len(told),
+        "model calls": len(ledger.exchanges),
+    }
+    report.checked |= {"tool calls": calls.matched, "results shown again": calls.seen_again}
+    report.asserted += ON_ITS_WORD
+    last = max(ledger.events, default=0)
+    ahead, behind = (
+        sum(number > last for number in told),
+        sum(n > max(told, default=0) for n in ledger.events),
+    )
+    if ahead and not ledger.sealed:
+        report.asserted.append(f"{ahead} events behind event {last}: the gateway was gone before they came")
+    if calls.last:
+        report.asserted.append(f"{calls.last} results of the last step: no prompt followed them")
+    if calls.excused:
+        report.asserted.append(
+            f"{calls.excused} results of steps that it says a restart or a failure cut off"
+        )
+    if behind and found.from_disks:
+        report.notes.append(f"{behind} events are in the ledger only: they were lost with the guest's disks")
+    if ledger.adopted:
+        report.notes.append(
+            f"{ledger.adopted} records are older than the chain: a kit without one began the run"
+        )
+    if found.sealed_summary is None:
+        report.notes.append("the run was not sealed")

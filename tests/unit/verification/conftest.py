@@ -1,0 +1,214 @@
+"""TESTS: a real session of some seconds, collected as `lab collect` does it, and copies of it to tamper with."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import pytest
+import yaml
+
+from harness.settings import Settings
+from labkit import intake, sums
+from labkit.gateway import chain, process
+from labkit.gateway.config import GatewayConfig, token_hash
+from labkit.gateway.ledger import EventTail
+from labkit.verification.findings import Report
+from labkit.verification.verify import examine
+
+ROOT = Path(__file__).parents[3]
+TOKEN = "verification-test-run-token-77aa"
+RUN_ID = "20261129-201202-b0dd88"
+NONCE = "5f3a" * 8
+FOLDERS = ("workspace/notes", "workspace/scripts", "workspace/tools", "tmp", "trash", "telemetry", "mirror")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@dataclass
+class Lab:
+    """A sandbox, a gateway's folder, and what starts harness and gateway on them."""
+
+    base: Path
+    minutes: float = 0.12
+
+    def __post_init__(self) -> None:
+        for folder in FOLDERS:
+            (self.sandbox / folder).mkdir(parents=True)
+        port = free_port()
+        self.config = GatewayConfig(
+            run_id=RUN_ID,
+            bind="127.0.0.1",
+            port=port,
+            provider="rehearsal",
+            base_url="",
+            key_env="",
+            models=("rehearsal",),
+            token_sha256=token_hash(TOKEN),
+            budget_usd=1.0,
+            price_input_per_mtok=0.10,
+            price_output_per_mtok=0.20,
+            max_completion_tokens=8192,
+            minutes=self.minutes,
+            pages_base=f"http://127.0.0.1:{port}",
+            rehearsal_latency_seconds=0.02,
+            nonce=NONCE,
+            guest_address="127.0.0.1",
+        )
+        (self.base / "run.json").write_text(json.dumps(self._settings()))
+
+    @property
+    def sandbox(self) -> Path:
+        return self.base / "sandbox"
+
+    @property
+    def gateway(self) -> Path:
+        return self.base / "gateway" / RUN_ID
+
+    def _settings(self) -> dict:
+        inventory = yaml.safe_load((ROOT / "inventory/group_vars/all/run.yml").read_text())
+        known = Settings.__dataclass_fields__
+        tuned = {name: inventory[f"run_{name}"] for name in known if f"run_{name}" in inventory}
+        own = {"run_id": RUN_ID, "nonce": NONCE, "minutes": self.minutes, "budget_usd": 1.0, "token": TOKEN}
+        own |= {"gateway_url": self.config.pages_base, "model": "rehearsal", "inspector_model": "rehearsal"}
+        own |= {"task": None, "prompt": None, "sandbox": str(self.sandbox), "tool_user": None}
+        return tuned | own | {"backup_command": ["true"]}
+
+    def start_gateway(self) -> None:
+        process.start(self.gateway, self.config)
+
+    def start_harness(self) -> subprocess.Popen:
+        command = [sys.executable, "-m", "harness", str(self.base / "run.json")]
+        log = open(self.base / "harness.log", "ab")  # noqa: SIM115 - the process holds it
+        return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+
+    def run(self) -> None:
+        """A whole session, from start to sealed."""
+        self.start_gateway()
+        assert self.start_harness().wait(100) == 0, (self.base / "harness.log").read_text()[-2000:]
+
+    def kill(self, harness: subprocess.Popen) -> None:
+        os.killpg(harness.pid, signal.SIGKILL)
+        harness.wait()
+
+    def wait_for_events(self, number: int, word: str = "") -> None:
+        deadline, tail, seen = time.monotonic() + 60, EventTail(self.gateway), []
+        while time.monotonic() < deadline:
+            seen += [row for row in tail.poll() if word in ("", row["event_type"])]
+            if len(seen) >= number:
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"only {len(seen)} events came")
+
+    def push(self, *rows: dict, **payload: object) -> httpx2.Response:
+        """As whoever holds the token can."""
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        body = {"run_id": RUN_ID, "events": list(rows)} | payload
+        with httpx2.Client(headers=headers, trust_env=False, timeout=20) as client:
+            return client.post(f"{self.config.pages_base}/v1/events", json=body)
+
+    def collect(self, **manifest: object) -> Path:
+        """The folder runs/<run_id>, made by the host's own receiving end."""
+        process.stop(self.gateway)
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            for name, path in self._databases().items():
+                tar.add(path, name)
+            tar.add(self.sandbox / "workspace", "workspace")
+        archive.seek(0)
+        facts = {"collected": "live", "ledger": vars(chain.end_of(self.gateway))} | manifest
+        target = self.base / "runs" / RUN_ID
+        return intake.receive(archive, target, {"gateway": self.gateway}, facts)
+
+    def _databases(self) -> dict[str, Path]:
+        telemetry = self.sandbox / "telemetry"
+        found = {"run.db": telemetry / "sealed/run.db", "summary.json": telemetry / "summary.json"}
+        if not found["run.db"].is_file():
+            found = {"run.db": self._copy(telemetry / "run.db", "run-copy.db")}
+        return found | {"mirror.db": self._copy(self.sandbox / "mirror/run.db", "mirror-copy.db")}
+
+    def _copy(self, source: Path, name: str) -> Path:
+        target = self.base / name
+        live, copy = sqlite3.connect(source), sqlite3.connect(target)
+        live.backup(copy)
+        live.close()
+        copy.close()
+        return target
+
+
+@dataclass
+class Copy:
+    """A copy of a collected run, and ways to change it. `seal` makes SHA256SUMS fit again, as a forger would."""
+
+    folder: Path
+
+    def sql(self, *statements: str, database: str = "run.db") -> None:
+        connection = sqlite3.connect(self.folder / database)
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+        connection.close()
+
+    def ask(self, sql: str, database: str = "run.db") -> list[tuple]:
+        connection = sqlite3.connect(self.folder / database)
+        rows = connection.execute(sql).fetchall()
+        connection.close()
+        return rows
+
+    def lines(self, name: str) -> list[bytes]:
+        return (self.folder / "gateway" / name).read_bytes().splitlines(keepends=True)
+
+    def put(self, name: str, lines: list[bytes]) -> None:
+        (self.folder / "gateway" / name).write_bytes(b"".join(lines))
+
+    def records(self) -> list[dict]:
+        return [json.loads(line) for line in self.lines("ledger.jsonl")]
+
+    def seal(self) -> None:
+        """The run.db hash in summary.json, and SHA256SUMS, as they would be for what is here now."""
+        summary = json.loads((self.folder / "summary.json").read_text())
+        summary["sha256"] = {"run.db": sums.file_sha256(self.folder / "run.db")}
+        (self.folder / "summary.json").write_text(json.dumps(summary))
+        names = [p.relative_to(self.folder).as_posix() for p in self.folder.rglob("*") if p.is_file()]
+        sums.write(self.folder, {n: sums.file_sha256(self.folder / n) for n in names if n != sums.NAME})
+
+    def examine(self) -> Report:
+        return examine(self.folder)
+
+
+@pytest.fixture(scope="session")
+def lab_at() -> Callable[..., Lab]:
+    return Lab
+
+
+@pytest.fixture(scope="session")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a session that ended by itself. Nobody changes it."""
+    lab = Lab(tmp_path_factory.mktemp("honest"))
+    try:
+        lab.run()
+    finally:
+        process.stop(lab.gateway)
+    return lab.collect()
+
+
+@pytest.fixture
+def copy(honest: Path, tmp_path: Path) -> Copy:
+    return Copy(Path(shutil.copytree(honest, tmp_path / RUN_ID)))
