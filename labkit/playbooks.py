@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from labkit import leftovers
 from labkit.config import REPO, Lab
 from labkit.errors import NOT_READY, UNREACHABLE, LabError
 
@@ -70,7 +71,7 @@ def run(
                 project_dir=str(REPO),
                 playbook=f"playbooks/{playbook}.yml",
                 inventory=str(lab.inventory / "hosts.yml"),
-                envvars=_environment(),
+                envvars=_environment() | leftovers.mark(lab.dir),
                 event_handler=listen,
                 quiet=True,
                 suppress_env_files=True,
@@ -78,6 +79,7 @@ def run(
                 cancel_callback=lambda: bool(interrupts),
             )
         if interrupts:
+            leftovers.end(lab.dir)
             raise KeyboardInterrupt
         if done.status != "successful":
             talk = done.stdout.read() if hasattr(done.stdout, "read") else ""
@@ -99,11 +101,15 @@ def _write_env(workplace: Path, files: dict[str, dict[str, Any]]) -> None:
 
 @contextlib.contextmanager
 def _interruptible(seen: list[int]) -> Iterator[None]:
-    """Ctrl-C as a list that grows. The runner's own handler would stay, and swallow each later Ctrl-C."""
+    """Ctrl-C, SIGTERM and a closed terminal as a list that grows.
+
+    The runner's own handler would stay, and swallow each later Ctrl-C. What nohup ignores stays ignored.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: handler for number, handler in before.items() if handler != signal.SIG_IGN}
     for number in before:
         signal.signal(number, lambda received, _frame: seen.append(received))
     try:

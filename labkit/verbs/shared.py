@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,8 +48,13 @@ def open_lab(inventory: Path | None, why: str, libvirt: bool = True) -> config.L
     return lab
 
 
-def alone(lab: config.Lab, verb: str) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def alone(lab: config.Lab, verb: str) -> Iterator[None]:
     """No other verb that changes this lab while this one does."""
-    from labkit import lock
+    from labkit import leftovers, lock
+    from labkit.progress import warn
 
-    return lock.hold(lab.state_dir, lab.name, verb)
+    with lock.hold(lab.state_dir, lab.name, verb):
+        if ended := leftovers.end(lab.dir):
+            warn(f"lab: ended {ended} processes that an earlier command, which was killed, left at work")
+        yield

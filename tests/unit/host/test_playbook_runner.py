@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from labkit import playbooks
+from labkit import leftovers, playbooks
 from labkit.config import REPO
 from labkit.errors import EVIDENCE, NOT_READY, UNREACHABLE, LabError
+from labkit.verbs import shared
 
 HEAD = "- name: Play\n  hosts: hypervisors\n  tasks:\n"
 
@@ -123,6 +126,72 @@ def test_ctrl_c_ends_the_playbook_and_the_next_ctrl_c_still_works(play):
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(5)
+
+
+WAITING = """
+    - name: Wait
+      ansible.builtin.command: sleep 600
+    - name: After
+      ansible.builtin.command: touch {after}
+"""
+COMMAND = """
+import os, sys
+from pathlib import Path
+from labkit import config, playbooks
+lab = config.load(Path(sys.argv[1]))
+playbooks.run(sys.argv[2], lab, lambda name: print(name, flush=True))
+"""
+
+
+@pytest.fixture
+def at_work(tmp_path, lab):
+    """Another process in the middle of a playbook whose task takes ten minutes, as `lab up` may be."""
+    (tmp_path / "one.yml").write_text(HEAD + WAITING.format(after=tmp_path / "after"))
+    name = os.path.relpath(tmp_path / "one", REPO / "playbooks")
+    command = [sys.executable, "-c", COMMAND, str(lab.inventory), name]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=REPO
+    )
+    assert process.stdout.readline() == "Wait\n"
+    deadline = time.monotonic() + 30
+    while "sleep" not in of_the_playbook(lab):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    yield process
+    process.kill()
+    process.wait()
+    leftovers.end(lab.dir)
+
+
+def of_the_playbook(lab) -> list[str]:
+    """Names of the programs of this host that belong to a playbook of this lab."""
+    return [(leftovers.PROC / str(pid) / "comm").read_text().strip() for pid in leftovers._marked(lab.dir)]
+
+
+@pytest.mark.parametrize(
+    ("number", "mitogen"), [(signal.SIGTERM, "1"), (signal.SIGTERM, "0"), (signal.SIGHUP, "1")]
+)
+def test_a_command_that_is_ended_takes_its_playbook_along(monkeypatch, request, lab, number, mitogen):
+    monkeypatch.setenv("LAB_MITOGEN", mitogen)
+    process = request.getfixturevalue("at_work")
+    process.send_signal(number)
+    process.wait(timeout=30)
+    assert of_the_playbook(lab) == [] and process.returncode != 0
+    assert not (lab.inventory.parent / "after").exists()
+
+
+def test_what_a_killed_command_left_at_work_is_ended_by_the_next_one_which_says_so(
+    at_work, lab, tmp_path, capsys
+):
+    at_work.kill()
+    at_work.wait()
+    assert leftovers.end(tmp_path / "state/other") == 0  # not by a command of another lab
+    assert "sleep" in of_the_playbook(lab)
+    with shared.alone(lab, "up"):
+        assert of_the_playbook(lab) == []
+    assert "an earlier command, which was killed" in capsys.readouterr().err
+    with shared.alone(lab, "up"):
+        assert capsys.readouterr().err == ""
 
 
 def test_nothing_of_a_playbook_is_left_in_the_temporary_folder(play, tmp_path, monkeypatch):
