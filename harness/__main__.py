@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 
-from harness import commands, machine, prompting, removals, session, settings
+from harness import commands, prompting, removals, session, settings
 from harness.clock import Clock
 from harness.commands import StopFlag
 from harness.context import Context
@@ -93,7 +93,7 @@ def _begin(
     earlier = session.load(recorder, wanted.run_id)
     purse = Purse.of(wanted)
     model = Model(wanted, recorder, clock, purse, stop, world)  # begins to load the openai package
-    state = earlier or _started(wanted, recorder)
+    state = earlier or _started(wanted, recorder, world)
     link.commands_after = state.commands_after
     link.start()
     loop = _wire(wanted, recorder, clock, purse, model, link, state, stop, world)
@@ -132,9 +132,9 @@ def _make_folders(wanted: Settings) -> None:
                 os.chown(folder, *owner)
 
 
-def _started(wanted: Settings, recorder: Recorder) -> Session:
+def _started(wanted: Settings, recorder: Recorder, world: World) -> Session:
     told = ("minutes", "budget_usd", "model", "inspector_model", "nonce")
-    facts = {name: getattr(wanted, name) for name in told} | {"boot_id": machine.boot_id()}
+    facts = {name: getattr(wanted, name) for name in told} | {"boot_id": world.boot_id()}
     recorder.event(events.RUN_STARTED, sanitized_output=json.dumps(facts))
     recorder.checkpoint({EARLIER_REPORTS: json.dumps(written_reports(wanted.paths.notes))})
     removals.begin(wanted.paths, recorder)
@@ -187,7 +187,7 @@ def _resume(loop: Orchestrator, earlier: Session) -> None:
     loop.context.digest, loop.context.steps = earlier.digest, earlier.steps()
     recorder.step = earlier.step = max(step, earlier.step)
     recorder.phase = earlier.phase or recorder.phase
-    said = f"goes on after step {recorder.step}; boot {machine.boot_id() or 'unknown'}"
+    said = f"goes on after step {recorder.step}; boot {loop.desk.world.boot_id() or 'unknown'}"
     recorder.event(events.RESUMED, sanitized_output=said)
     for name in session.open_calls(recorder):
         recorder.event(

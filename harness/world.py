@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.clock import wait
-from harness.machine import disk_percent
+from harness.machine import boot_id, disk_percent
 from harness.telemetry.recorder import stamp
 
 
@@ -36,6 +36,7 @@ class World:
     stamp: Callable[[], str] = stamp
     mark: Callable[[], str] = lambda: secrets.token_hex(6)
     disk_percent: Callable[[Path], float] = disk_percent
+    boot_id: Callable[[], str] = boot_id
     event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     shown_as: str = ""
     transport: Any = None

@@ -13,7 +13,7 @@ from labkit.analysis.text import harmless
 from labkit.errors import NOT_READY, OK, LabError
 from labkit.verbs.shared import app
 
-from labkit.verbs import guest, session, asks, record  # noqa: F401  # isort: skip  (in the order of the help)
+from labkit.verbs import guest, session, rehearsing, asks, record  # noqa: F401  # isort: skip  (in the order of the help)
 
 INTERRUPTED = 130
 
@@ -25,10 +25,15 @@ def _os_sentence(error: OSError) -> str:
     return f"{error.strerror or error}{where}\n     mend that, then repeat"
 
 
+def _words(typed: list[str]) -> list[str]:
+    """`lab help run` means `lab run --help`."""
+    return [*typed[1:], "--help"] if typed[:1] == ["help"] else typed
+
+
 def main() -> None:
     """The entry point: one way to fail, with one sentence and an exit code."""
     try:
-        app(prog_name="lab")
+        app(_words(sys.argv[1:]), prog_name="lab")
     except LabError as error:
         # A guest's words may be in it: nothing of them reaches the terminal unfiltered.
         print(harmless(f"lab: {error}"), file=sys.stderr)

@@ -77,8 +77,9 @@ class Recorded(Agents):
             return NOT_RECORDED, 1.0, "exit code 0"
         return known.popleft() if len(known) > 1 else known[0]
 
-    def page(self, url: str) -> str | None:
-        return self.pages.get(url)
+    def page(self, url: str) -> tuple[str | None, float]:
+        """Text and seconds; no text where no page was let through."""
+        return self.pages.get(url, (None, 1.0))
 
 
 def _read(database: Path) -> tuple[list[dict], list[dict], dict]:
@@ -160,10 +161,10 @@ def _attempts(said: dict[str, list[Said]], requests: list[dict]) -> dict[str, li
 
 def _tool_results(
     rows: list[dict], requests: list[dict]
-) -> tuple[dict[str, deque[tuple[str, float, str]]], dict[str, str]]:
+) -> tuple[dict[str, deque[tuple[str, float, str]]], dict[str, tuple[str, float]]]:
     """Shell results by command, in order; pages by address."""
     outputs: dict[str, deque[tuple[str, float, str]]] = defaultdict(deque)
-    pages: dict[str, str] = {}
+    pages: dict[str, tuple[str, float]] = {}
     reviewing: dict[int, float] = defaultdict(float)
     for row in requests:
         if row["purpose"] == "inspector":
@@ -183,7 +184,7 @@ def _take(call: dict, result: dict, reviewing: float, outputs: dict, pages: dict
     took = max(0.0, (result["elapsed_seconds"] or 0.0) - (call["elapsed_seconds"] or 0.0) - reviewing)
     wrapped = _WRAPPED.search(text)
     if call["tool_name"] == "browser_fetch" and wrapped:
-        pages[_url(given)] = wrapped[1]
+        pages[_url(given)] = wrapped[1], round(took, 3)
     if call["tool_name"] == "execute_shell" and (ended := _ENDED.match(text)):
         output = wrapped[1] if wrapped else ended[1]
         outputs[given].append((output, round(took, 3), ended[2]))

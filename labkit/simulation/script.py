@@ -27,7 +27,9 @@ REPLY = (
     "malformed_arguments", "unknown_tool", "token_limit", "no_finish", "words_only", "many_calls", "no_ids",
     "odd_text", "loop", "withheld_tool", "wrong_types",
 )  # fmt: skip
-INCIDENTS = ("finish", "interrupt", "disk_full", "disk_free", "clock_jump", "gateway_away")
+# Commands of a person, as `lab` sends them, and then what happens to the guest.
+COMMANDS = ("finish", "stop", "pause", "unpause", "say", "extend")
+INCIDENTS = (*COMMANDS, "interrupt", "disk_full", "disk_free", "clock_jump", "gateway_away")
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,7 @@ class Incident:
     what: str
     hours: float = 24.0  # of a clock_jump; may be negative
     minutes: float = 10.0  # of gateway_away
+    args: dict[str, Any] = field(default_factory=dict)  # of a command
 
 
 @dataclass(frozen=True)

@@ -128,9 +128,8 @@ class _Session:
             "sandbox": str(self.sandbox),
             "tool_user": None,
             "backup_command": ["simulated"],
-            "token": "simulated-t0",
-        }
-        own |= {
+            "token": "simulated-token",
+            "nonce": f"{self.seed:032x}",
             "run_id": f"simulated-{self.script.name}-{self.seed}",
             "gateway_url": "http://simulated.invalid",
         }
@@ -161,6 +160,7 @@ class _Session:
             stamp=self.virtual.stamp,
             mark=self.chance.mark,
             disk_percent=lambda _: self.incidents.disk,
+            boot_id=lambda: "simulated",
             event_loop=self._loop,
             shown_as=SHOWN_AS,
             transport=self.provider,

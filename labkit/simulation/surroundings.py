@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sqlite3
@@ -12,7 +13,7 @@ from typing import Any
 from harness.gateway import DEAD_SECONDS, GatewayLink
 from harness.tools.browser_fetch import NotFetched, Page
 from labkit.simulation.chance import Chance
-from labkit.simulation.script import Incident, Script
+from labkit.simulation.script import COMMANDS, Incident, Script
 from labkit.simulation.virtual import VirtualTime
 
 FULL, USUAL = 99.0, 12.0  # per cent of the disk
@@ -52,14 +53,20 @@ class Shell:
     def page(self, url: str, seconds: float) -> Page:
         """A page for browser_fetch. Raises NotFetched."""
         stop = threading.Event()
-        took = self.chance.seconds(self.script.command_seconds, "page seconds")
+        text, took = self._page(url)
         self.virtual.wait(min(took, seconds), stop)
         if took > seconds:
             raise NotFetched(f"no complete answer within {seconds:.0f} s")
-        text = self.recorded.page(url) if self.recorded is not None else self.chance.lines(25, "pages")
         if text is None:
             raise NotFetched("the server answered with status 404")
         return Page(url, "text/plain", "utf-8", text.encode("utf-8", errors="replace"))
+
+    def _page(self, url: str) -> tuple[str | None, float]:
+        if self.recorded is not None:
+            return self.recorded.page(url)
+        return self.chance.lines(25, "pages"), self.chance.seconds(
+            self.script.command_seconds, "page seconds"
+        )
 
 
 def _as_asked(desk: Any) -> str:
@@ -81,11 +88,17 @@ class Link(GatewayLink):
     def start(self) -> None:
         self.wake()
 
+    def take_commands(self) -> list[dict]:
+        with contextlib.suppress(OSError):
+            self._poll()
+        return super().take_commands()
+
     def wake(self) -> None:
         try:
             while self._push():
                 pass
             self._poll()
+            self._tell_obeyed()
             self.problem = ""
         except (OSError, ValueError, sqlite3.Error) as error:
             self.problem = str(error)
@@ -103,7 +116,7 @@ class Link(GatewayLink):
     def _call(self, path: str, body: dict | None = None) -> dict:
         if self.away:
             raise OSError("simulated: the gateway is away")
-        if body is not None:
+        if "events" in (body or {}):
             self.pushed = max(self.pushed, *(row["id"] for row in body["events"]))
             return {"watermark": self.pushed}
         return {"commands": list(self.waiting)}
@@ -119,8 +132,9 @@ class Incidents:
             virtual.at(incident.at_minute * 60, lambda incident=incident: self._happen(incident))
 
     def _happen(self, incident: Incident) -> None:
-        if incident.what == "finish":
-            self.link.waiting.append({"id": len(self.link.waiting) + 1, "name": "finish", "args": {}})
+        if incident.what in COMMANDS:
+            number = len(self.link.waiting) + 1
+            self.link.waiting.append({"id": number, "name": incident.what, "args": incident.args})
         elif incident.what == "interrupt":
             self.stop.set()
         elif incident.what in ("disk_full", "disk_free"):

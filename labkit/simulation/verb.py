@@ -1,0 +1,98 @@
+"""HOST: the body of `lab simulate`: inventory and options become settings, the result becomes sentences."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit import config, plan, runs
+from labkit.errors import USAGE, LabError
+from labkit.simulation.script import Script, shipped
+from labkit.simulation.session import Result, keep, simulate, temporary
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was typed; None: not given."""
+
+    inventory: Path | None
+    hours: float | None
+    seed: int
+    provider: str
+    replay: str | None
+    budget: float | None
+    task: Path | None
+    prompt: Path | None
+    keep: Path | None
+
+
+def scripts() -> dict[str, str]:
+    """Shipped scripts: name and what it is about."""
+    return {name: Script.load(name).about for name in shipped()}
+
+
+def run(wanted: Wanted) -> Result:
+    """One session as asked for. Raises LabError (usage) before anything is made."""
+    if wanted.keep is not None and wanted.keep.exists():
+        raise LabError(f"{wanted.keep} exists", "name a new folder: nothing is overwritten", USAGE)
+    options: dict[str, Any] = {
+        "seed": wanted.seed,
+        "settings": settings(wanted),
+        "replay": None if wanted.replay is None else recorded(wanted.replay),
+    }
+    script = Script.load(wanted.provider)
+    if wanted.keep is None:
+        return simulate(script, **options)
+    with tempfile.TemporaryDirectory(prefix="lab-simulate-", dir=temporary()) as made:
+        result = simulate(script, folder=Path(made) / "sandbox", **options)
+        keep(result, wanted.keep)
+    return result
+
+
+def settings(wanted: Wanted) -> dict[str, Any]:
+    """run.json's keys, as `lab run` would make them; a replay keeps its recorded length and cap."""
+    lab = config.load(wanted.inventory)
+    minutes = None if wanted.hours is None else wanted.hours * 60
+    asked = plan.make(lab, minutes, wanted.budget, None, None, wanted.task, wanted.prompt)
+    values = plan.harness_settings(lab, asked)
+    given = {"minutes": wanted.hours, "budget_usd": wanted.budget}
+    left_out = {key for key, value in given.items() if value is None} if _keeps_its_own(wanted) else set()
+    return {key: value for key, value in values.items() if key not in left_out}
+
+
+def _keeps_its_own(wanted: Wanted) -> bool:
+    """A record has a length and a cap; a provider script may set a cap."""
+    return wanted.replay is not None or bool(Script.load(wanted.provider).settings)
+
+
+def recorded(which: str) -> Path:
+    """The run.db of a path, a run's folder, a run_id or `last`."""
+    path = Path(which)
+    if path.is_file():
+        return path
+    folder = path if (path / "run.db").is_file() else runs.find(which)
+    return folder / "run.db"
+
+
+def sentences(result: Result, kept: Path | None) -> str:
+    """What a person wants to know of it."""
+    summary = result.summary
+    report = f"by the {summary['final_report_by']}" if summary["final_report_written"] else "MISSING"
+    lines = [
+        f"{summary['steps']} steps in {result.simulated_seconds / 3600:.2f} simulated hours, "
+        f"{result.wall_seconds:.1f} s of yours; ended by: {summary['stop_reason']}; report {report}",
+        f"cost ${summary['cost_usd']:.4f} by the harness's books, ${result.billed_usd:.4f} billed; "
+        f"{summary['prompt_tokens']:,} tokens in ({summary['cached_tokens']:,} cached), "
+        f"{summary['completion_tokens']:,} out",
+        "phases: " + ", ".join(f"{phase['name']} {phase['steps']}" for phase in result.phases),
+        "faults met: " + (", ".join(f"{kind} {n}" for kind, n in result.faults.items()) or "none"),
+    ]
+    if result.replayed:
+        lines.append(
+            f"replayed {result.replayed['played']} of {result.replayed['attempts']} recorded attempts"
+        )
+    if kept is not None:
+        lines.append(f"the record is in {kept}; `lab query QUESTION --run ./{kept}` asks it")
+    return "\n".join(lines)
