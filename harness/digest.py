@@ -5,6 +5,7 @@ from __future__ import annotations
 from harness.clock import Clock
 from harness.context import Context, Step
 from harness.errors import EndRun, Interrupted, ModelError, NoMoney
+from harness.mentions import mark_missing
 from harness.model import Model
 from harness.money import Purse
 from harness.replies import Reply
@@ -14,52 +15,85 @@ from harness.text import clip
 
 PER_MESSAGE = 3000  # characters of a dropped message that the digest model gets to read
 DEADLINE = 90.0
+PLAIN_PER_MESSAGE, PLAIN_PER_STEP = 160, 300
+PENDING_WINDOWS = 2  # full windows of steps that may wait for a digest
+LEAST_CHARS, MOST_CHARS = 1.5, 8.0  # a token; a provider that counts otherwise is not believed
 
 
 class Digest:
-    """Refreshes Context.digest at each cut; an empty, overlong or failed one leaves the last good one."""
+    """Refreshes Context.digest; an empty, overlong or failed one leaves the last good one.
+
+    What it could not take up stays pending for the next time.
+    """
 
     def __init__(
         self, model: Model, recorder: Recorder, clock: Clock, purse: Purse, prompt: str, max_tokens: int
     ) -> None:
         self.model, self.recorder, self.clock, self.purse = model, recorder, clock, purse
         self.prompt, self.max_tokens = prompt, max_tokens
+        self.workspace = model.settings.paths.workspace
 
-    def refresh(self, context: Context, dropped: list[Step]) -> bool:
-        """Fold `dropped` into context.digest. True: there is a new digest."""
-        messages = self._request(context.digest, dropped)
+    def refresh(self, context: Context) -> bool:
+        """Fold context.pending into context.digest. True: there is a new digest of the model's."""
+        messages = self._request(context.digest, context.pending)
         for _ in range(2):
-            reply, problem = self._ask(messages)
+            reply, text, problem = self._ask(messages)
             if not problem:
-                context.digest = reply.text.strip()
+                context.digest, context.pending = text, []
             self._record(reply, problem, context.digest)
             if reply is None or not problem:
-                return not problem
+                break
             messages = [
                 *messages,
                 {"role": "user", "content": f"Unusable: {problem}. Write it again, shorter."},
             ]
-        return False
+        if problem:
+            self._make_do(context)
+        return not problem
 
-    def _ask(self, messages: list[dict]) -> tuple[Reply | None, str]:
+    def _make_do(self, context: Context) -> None:
+        """Never empty: without a good one yet, one that no model wrote. What is pending has a limit."""
+        context.digest = context.digest or self._plain(context.pending)
+        context.pending = context.pending[-PENDING_WINDOWS * context.max_steps :]
+
+    def _ask(self, messages: list[dict]) -> tuple[Reply | None, str, str]:
+        """The reply, the digest in it, and why it is of no use ('': it is)."""
         deadline = max(5.0, min(DEADLINE, self.clock.for_work()))
         try:
             reply = self.model.ask("digest", messages, deadline=deadline, patience=30.0)
         except Interrupted:
             raise
         except (ModelError, NoMoney, EndRun) as error:
-            return None, str(error)
-        return reply, self._problem(reply)
+            return None, "", str(error)
+        text = mark_missing(reply.text.strip(), self.workspace, self.recorder)
+        return reply, text, self._problem(reply, text)
 
-    def _problem(self, reply: Reply) -> str:
-        text = reply.text.strip()
+    def _problem(self, reply: Reply, text: str) -> str:
         if not text:
             return "it is empty"
         if reply.cut:
             return "it was cut by the token limit"
-        if (size := self.purse.tokens(text)) > self.max_tokens:
+        if (size := self.size(reply, text)) > self.max_tokens:
             return f"it has about {size} tokens, {self.max_tokens} are allowed"
         return ""
+
+    def size(self, reply: Reply, text: str) -> int:
+        """Tokens: as the provider counted them where that is likely, else by its characters."""
+        counted = (reply.usage.completion or 0) - (reply.usage.reasoning or 0)
+        is_likely = counted > 0 and LEAST_CHARS <= len(reply.text) / counted <= MOST_CHARS
+        if not is_likely:
+            return self.purse.tokens(text)
+        return counted + self.purse.tokens(text[len(reply.text.strip()) :]) - 1
+
+    def _plain(self, dropped: list[Step]) -> str:
+        """Newest first until the room is used up: which calls were made, and how their results began."""
+        lines = ["(No model wrote this digest: the latest calls, newest first.)"]
+        for step in reversed(dropped):
+            line = "- " + " ".join(render(step, PLAIN_PER_MESSAGE).split())[:PLAIN_PER_STEP]
+            if self.purse.tokens("\n".join([*lines, line])) > self.max_tokens:
+                break
+            lines.append(line)
+        return mark_missing("\n".join(lines), self.workspace, self.recorder)
 
     def _record(self, reply: Reply | None, problem: str, digest: str) -> None:
         usage, cost = (reply.usage, reply.cost) if reply else (None, None)
@@ -72,12 +106,12 @@ class Digest:
         return [{"role": "system", "content": self.prompt}, {"role": "user", "content": body}]
 
 
-def render(step: Step) -> str:
+def render(step: Step, per_message: int = PER_MESSAGE) -> str:
     """A step as plain text for the digest model."""
     lines = [f"### Step {step.number}"]
     for message in step.messages:
         text = message.get("content") or ""
         made = [call["function"] for call in message.get("tool_calls") or []]
         calls = [f"{call['name']} {call['arguments']}" for call in made]
-        lines.append(clip(f"{message['role']}: {' | '.join([text, *calls]).strip(' |')}", PER_MESSAGE))
+        lines.append(clip(f"{message['role']}: {' | '.join([text, *calls]).strip(' |')}", per_message))
     return "\n".join(lines)

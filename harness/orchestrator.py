@@ -12,7 +12,7 @@ from harness.clock import Clock
 from harness.context import Context
 from harness.digest import Digest
 from harness.ending import Ending, written_reports
-from harness.errors import EndRun, Interrupted, ModelError, NoMoney
+from harness.errors import ContextError, EndRun, Interrupted, ModelError, NoMoney
 from harness.gateway import GatewayLink
 from harness.guards import GUARDS, JUMP, View
 from harness.model import Model
@@ -52,6 +52,7 @@ class Orchestrator:
         self.phase: Phase | None = next((p for p in PHASES if p.name == session.phase), None)
         if self.phase:  # a resumed run
             desk.phase, model.final = self.phase, self.phase is FINAL
+        context.pending = session.pending_steps()
         self.steps_since_report = 0
         self.failures = 0
         self.compacted = False
@@ -150,9 +151,9 @@ class Orchestrator:
         )
 
     def _compact(self) -> None:
-        self.compacted = self.context.is_full()
+        self.compacted = self.context.drop()
         if self.compacted:
-            self.digest.refresh(self.context, self.context.cut())
+            self.digest.refresh(self.context)
 
     def _nudges(self) -> list[dict]:
         texts = list(self.notices)  # said again if this step fails: they go once it is remembered
@@ -169,9 +170,9 @@ class Orchestrator:
         self.recorder.event(events.GUARD, guard_reason=f"repetition: {alarm.rung}: {alarm.what}")
         if alarm.rung == CHANGE:
             self.desk.close(alarm.tool, CHANGE_STEPS)
-            if len(self.context.steps) > 1:
+            if self.context.drop(at_once=True):
                 self.compacted = True
-                self.digest.refresh(self.context, self.context.cut())
+                self.digest.refresh(self.context)
         return repetition_nudge(alarm, self.desk.phase.written_with)
 
     # The model, and what it wants done
@@ -243,7 +244,7 @@ class Orchestrator:
         session.ends_at_seconds, session.watermark = self.clock.end, self.link.watermark
         session.digest, session.recent_calls = self.context.digest, self.repetition.dump()
         session.notices = list(self.notices)
-        session.keep(self.context.steps)
+        session.keep(self.context.steps, self.context.pending)
         session.save(self.recorder)
         self.link.wake()
 
@@ -266,6 +267,8 @@ class Orchestrator:
             self.recorder.event(events.API_ERROR if known else events.GUARD, **said)
         except sqlite3.Error:
             print(f"harness: step failed: {detail}", flush=True)  # the journal is all that is left
+        if isinstance(error, ContextError) and (gone := self.context.repair()):
+            self.recorder.event(events.GUARD, guard_reason=f"{gone} broken steps were left out of the window")
         if self.failures < MOST_FAILURES:
             self.clock.wait(min(5.0, 0.2 * 2**self.failures), self.stop)
             return None

@@ -46,15 +46,27 @@ class Session:
     reports_before: list[str] = field(default_factory=list)
     recent_calls: dict = field(default_factory=dict)
     window: list[dict] = field(default_factory=list)
+    pending: list[dict] = field(default_factory=list)
 
     def save(self, recorder: Recorder) -> None:
         recorder.checkpoint({key: _text(value) for key, value in vars(self).items()})
 
     def steps(self) -> list[Step]:
-        return [Step(item["number"], item["messages"]) for item in self.window]
+        return _as_steps(self.window)
 
-    def keep(self, steps: list[Step]) -> None:
-        self.window = [{"number": step.number, "messages": step.messages} for step in steps]
+    def pending_steps(self) -> list[Step]:
+        return _as_steps(self.pending)
+
+    def keep(self, steps: list[Step], pending: list[Step]) -> None:
+        self.window, self.pending = _as_data(steps), _as_data(pending)
+
+
+def _as_steps(items: list[dict]) -> list[Step]:
+    return [Step(item["number"], item["messages"]) for item in items]
+
+
+def _as_data(steps: list[Step]) -> list[dict]:
+    return [{"number": step.number, "messages": step.messages} for step in steps]
 
 
 def open_calls(recorder: Recorder) -> list[str]:

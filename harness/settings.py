@@ -11,6 +11,9 @@ from pathlib import Path
 from harness.errors import SettingsError
 
 
+NETWORKS = ("open", "sealed")
+
+
 @dataclass(frozen=True)
 class Settings:
     """The settings of one run; meanings stand in docs/interfaces.md and inventory/group_vars/all/run.yml."""
@@ -45,13 +48,16 @@ class Settings:
     repeat_window: int
     output_limit_chars: int
     network_programs: list[str]
+    network: str = "open"  # or sealed: what the prompt says of the internet
     nonce: str = ""  # of this start of the run; RUN_STARTED tells it to the gateway, which takes no other
 
     def __post_init__(self) -> None:
         if self.minutes <= 0 or self.budget_usd <= 0:
             raise SettingsError("minutes and budget_usd must be above zero")
-        if not 0 < self.window_min_steps < self.window_max_steps:
-            raise SettingsError("window_min_steps must be above zero and below window_max_steps")
+        if self.network not in NETWORKS:
+            raise SettingsError(f"network is {self.network!r}, and not one of {', '.join(NETWORKS)}")
+        if not 0 < self.window_min_steps <= self.window_max_steps:
+            raise SettingsError("window_min_steps must be above zero and not above window_max_steps")
 
     @property
     def length_seconds(self) -> float:

@@ -22,10 +22,10 @@ def as_step(
     calls = runnable(reply)
     said: dict = {"role": "assistant", "content": str(mask(clean(reply.text))) or "(no text)"}
     if calls:
-        said["tool_calls"] = [_as_message(call, mask) for call in calls]
+        said["tool_calls"] = [_as_message(call, _id(number, at), mask) for at, call in enumerate(calls)]
     messages = [*nudges, said]
-    for call, outcome in zip(calls, results, strict=True):
-        messages.append({"role": "tool", "tool_call_id": call.id, "content": outcome.text})
+    for at, outcome in enumerate(results):
+        messages.append({"role": "tool", "tool_call_id": _id(number, at), "content": outcome.text})
     if not calls:
         messages.append({"role": "user", "content": CUT if reply.cut else NO_CALL})
     return Step(number, messages)
@@ -36,9 +36,14 @@ def runnable(reply: Reply) -> tuple[ToolCall, ...]:
     return () if reply.cut else reply.tool_calls
 
 
-def _as_message(call: ToolCall, mask: Callable[[object], object]) -> dict:
+def _id(step: int, at: int) -> str:
+    """Some providers repeat their ids in each reply, others refuse one that comes twice."""
+    return f"c{step % 10**5:05d}{at % 1000:03d}"
+
+
+def _as_message(call: ToolCall, name: str, mask: Callable[[object], object]) -> dict:
     """Arguments that are no JSON object would make some providers refuse every later prompt."""
     arguments = str(mask(clean(call.arguments))) or "{}"
     if tools.parse(arguments) is None:
         arguments = json.dumps({"malformed": arguments})
-    return {"id": call.id, "type": "function", "function": {"name": clean(call.name), "arguments": arguments}}
+    return {"id": name, "type": "function", "function": {"name": clean(call.name), "arguments": arguments}}

@@ -24,7 +24,7 @@ def test_the_file_is_read_and_paths_follow_the_sandbox(tmp_path):
         ({"minutes": 0}, "minutes"),
         ({"budget_usd": True}, "budget_usd"),
         ({"network_programs": "curl"}, "network_programs"),
-        ({"window_min_steps": 6}, "window_min_steps"),
+        ({"window_min_steps": 7}, "window_min_steps"),
         ({"tool_user": 1}, "tool_user"),
     ],
 )
