@@ -13,11 +13,13 @@ from labkit.verification.findings import ALTERED, FORGED, MISSING, REPLAYED, TRU
 
 
 def check(evidence: Evidence) -> list[Finding]:
-    ledger = evidence.ledger
-    found = _links(ledger)
+    ledger, made = evidence.ledger, []
     for kind, (name, line) in views.KINDS.items():
-        found += _view(evidence.folder / "gateway" / name, ledger, kind, line)
-    return found + _head(evidence) + _refused(ledger)
+        made += _view(evidence.folder / "gateway" / name, ledger, kind, line)
+    head = _head(evidence)
+    # A chain written anew has every link whole: then the files made from it say which record it was.
+    rest = [*made, *head] if head and head[0].kind == ALTERED else [*head, *made]
+    return [*_links(ledger), *rest, *_refused(ledger)]
 
 
 def _links(ledger: Ledger) -> list[Finding]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from calendar import timegm
 
 from labkit.verification.evidence import Database, Evidence, Row, content, told_nonce
 from labkit.verification.findings import ALTERED, FORGED, MISSING, REPLAYED, TRUNCATED, Finding
 
+RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")  # a folder with another kind of name is somebody's copy
 CLOCK_SECONDS = 120  # the guest's clock may be that far off, or step back
 TABLES = ("execution_logs", "file_registry", "api_requests", "prompts", "workspace_files", "session_state")
 KEYS = {"prompts": "name", "workspace_files": "path", "session_state": "key"}
@@ -29,7 +31,9 @@ def _other_run(evidence: Evidence) -> list[Finding]:
         ]
     if told and told != name:
         return [Finding(REPLAYED, "run.db", "session_state", f"it is of run {told}, not {name}")]
-    if ledger.nonce and nonce is not None and nonce != ledger.nonce:
+    if RUN_ID.fullmatch(evidence.folder.name) and evidence.folder.name != name:
+        return [Finding(REPLAYED, "manifest.json", "run_id", f"it is of run {name}, not of its folder's")]
+    if ledger.nonce and nonce and nonce != ledger.nonce:
         return [Finding(REPLAYED, "run.db", "RUN_STARTED", "it is of another start of this run")]
     return []
 

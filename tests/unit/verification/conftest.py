@@ -1,4 +1,4 @@
-"""TESTS: a real session of some seconds, collected as `lab collect` does it, and copies of it to tamper with."""
+"""TESTS: a real session of some seconds, collected as by `lab collect`, and copies of it to tamper with."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Lab:
 
 @dataclass
 class Copy:
-    """A copy of a collected run, and ways to change it. `seal` makes SHA256SUMS fit again, as a forger would."""
+    """A copy of a collected run, and ways to change it. `seal` makes all sums fit again, as a forger would."""
 
     folder: Path
 
