@@ -49,11 +49,10 @@ def collect(
     stop: end a session that still runs; without it that is refused. A guest that is off, or does not answer,
     or is too full to be asked is stopped (said first) and its disks are read.
     """
-    target = runs.default_root().resolve() / folder.name
-    if is_complete(target):
+    if before := collected_before(lab, folder):
         say("it was collected before: nothing to do")
-        state.update(lab.dir, collected=True)
-        return target
+        return before
+    target = _target(folder)
     with Hypervisor() as hypervisor:
         ownership.refuse_foreign(hypervisor, lab.name, lab.dir)
         word = hypervisor.state(lab.name)
@@ -69,6 +68,18 @@ def collect(
     if not stop:
         _refuse_while_alive(lab, folder, reason)
     return _from_disks(lab, folder, target, reason, say)
+
+
+def collected_before(lab: Lab, folder: Path) -> Path | None:
+    """Where the whole run is already, which is then noted as collected; None when it is not."""
+    if not is_complete(_target(folder)):
+        return None
+    state.update(lab.dir, collected=True)
+    return _target(folder)
+
+
+def _target(folder: Path) -> Path:
+    return runs.default_root().resolve() / folder.name
 
 
 def _why_it_cannot_be_asked(lab: Lab) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import difflib
+import itertools
 import os
 import re
 import shlex
@@ -18,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from labkit import dead_disks, disk_archive, untar
+from labkit.analysis.text import harmless
 from labkit.config import Lab
 from labkit.dead_disks import BACKUPS, Volumes
 from labkit.errors import EVIDENCE, USAGE, LabError
@@ -27,6 +30,7 @@ from labkit.intake import give_to_caller
 from labkit.ssh import Shell
 
 _GENERATION = re.compile(r"gen-(\d{1,9})")
+MAX_NAMES = 20_000  # looked through for the nearest one
 INSIDE = "backup"  # the name under which a generation travels
 
 
@@ -157,6 +161,8 @@ def from_run(folder: Path, path: str, target: Path) -> None:
             shutil.copytree(source, copy, symlinks=True)
         elif source.is_file():
             shutil.copy2(source, copy)
+        else:
+            raise _not_in_run(folder, path)
         _put(copy, target, f"the backup of run {folder.name}", path)
 
 
@@ -197,6 +203,23 @@ def _put(made: Path, target: Path, where: str, path: str) -> None:
 
 def _not_there(path: str, where: str) -> LabError:
     return LabError(f"{path} is not in {where}", "`lab restore --list` shows the generations", USAGE)
+
+
+def _not_in_run(folder: Path, path: str) -> LabError:
+    """The nearest name is one that ends alike, else one that is spelt alike."""
+    backup = folder / "backup"
+    if not backup.is_dir():
+        return LabError(
+            f"run {folder.name} brought no backup along", f"`ls {folder}` shows what it has", USAGE
+        )
+    found = itertools.islice(backup.rglob("*"), MAX_NAMES)
+    names = [one.relative_to(backup).as_posix() for one in found]
+    alike = [name for name in names if name.endswith(f"/{path}")]
+    near = alike or difflib.get_close_matches(path, names, n=1)
+    hint = f"did you mean {harmless(near[0])}? " if near else ""
+    return LabError(
+        f"{path} is not in the backup of run {folder.name}", f"{hint}`ls -R {backup}` shows what is", USAGE
+    )
 
 
 def _sorted(found: Iterator[tuple[str, float]]) -> list[Generation]:

@@ -48,6 +48,12 @@ def default_root() -> Path:
 def list_runs(root: Path | None = None) -> list[RunInfo]:
     """Every run of the folder, oldest first; one whose collect did not finish is listed as incomplete."""
     root = Path(root) if root else default_root()
+    if os.environ.get("LAB_RUNS") == str(root) and not root.is_dir():  # `runs/` by itself need not be there
+        raise LabError(
+            f"LAB_RUNS names {root}, and there is no such folder",
+            "correct it, or make the folder; without LAB_RUNS it is runs/ where you are",
+            USAGE,
+        )
     folders = sorted(path for path in root.glob("*") if path.is_dir() and _looks_like_a_run(path))
     partial = sorted(path for path in root.glob(".*.partial") if path.is_dir())
     interrupted = [

@@ -29,6 +29,9 @@ def run(
     prompt: Annotated[
         Path | None, typer.Option(help="A file in place of the Worker's prompt; default: the shipped one.")
     ] = None,
+    network: Annotated[
+        str | None, typer.Option(help="`open`, or `sealed`: the guest reaches the gateway and nothing else.")
+    ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Go on with the guest as it is, without a revert.")
     ] = False,
@@ -48,10 +51,10 @@ def run(
 
     lab = config.load(inventory)
     if resume is not None:
-        _refuse_with_resume(minutes, budget, model, inspector_model, task, prompt, keep, discard)
+        _refuse_with_resume(minutes, budget, model, inspector_model, task, prompt, network, keep, discard)
         _resume(inventory, resume, detach, json)
         return
-    wanted = plan.make(lab, minutes, budget, model, inspector_model, task, prompt)
+    wanted = plan.make(lab, minutes, budget, model, inspector_model, task, prompt, network)
     lab = open_lab(inventory, "starting a session")
     with alone(lab, "run"):
         session.refuse_uncollected(lab, discard)
@@ -166,6 +169,31 @@ def collect(
     lab = open_lab(inventory, "collecting the run")
     folder = session.current(lab)
     progress = Progress()
-    with alone(lab, "collect"), progress.step(f"collecting run {folder.name}"):
-        target = collecting.collect(lab, folder, stop, offline, progress.detail, progress.say)
-    out({"run": folder.name, "folder": str(target)}, json, f"run {folder.name} is in {target}")
+    with alone(lab, "collect"):
+        before = collecting.collected_before(lab, folder)
+        if before is None:
+            with progress.step(f"collecting run {folder.name}"):
+                target = collecting.collect(lab, folder, stop, offline, progress.detail, progress.say)
+    if before is not None:
+        data = {"run": folder.name, "folder": str(before), "collected_before": True}
+        out(data, json, f"run {folder.name} was collected before: it is in {before}, and nothing was done")
+        return
+    data = {"run": folder.name, "folder": str(target), "collected_before": False}
+    out(data, json, f"run {folder.name} is in {target}")
+
+
+@app.command(rich_help_panel=SESSION)
+def network(
+    mode: Annotated[
+        str | None, typer.Argument(help="`open` or `sealed`; without it, what it is now.")
+    ] = None,
+    inventory: Inventory = None,
+    why: Annotated[str, typer.Option(help="The reason; it is kept in the record.")] = "",
+    json: Json = False,
+) -> None:
+    """Show what the guest's network card may reach, or switch it, also while a session runs."""
+    from labkit import switching
+
+    lab = open_lab(inventory, "the guest's network")
+    found = switching.network(lab, mode, why)
+    out(found, json, found["text"])

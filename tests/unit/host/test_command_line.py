@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+import synthetic_run
 from typer.testing import CliRunner
 
 from labkit import cli, state
@@ -125,7 +126,20 @@ def test_up_check_says_who_is_at_work_and_predicts_nothing(lab_command, at_work)
     assert predicted["would"] == "wait" and predicted["at_work"]["pid"] == at_work.pid
 
 
-def test_runs_without_any_is_a_sentence_and_an_empty_list_as_json(lab_command):
+def test_help_before_a_verb_is_help_after_it(lab_command):
+    assert lab_command("help", "run").stdout == lab_command("run", "--help").stdout
+    assert "Usage: lab run" in lab_command("help", "run").stdout
+    assert lab_command("help").stdout == lab_command("--help").stdout
+
+
+def test_a_runs_folder_that_is_named_and_not_there_is_said(lab_command, tmp_path):
+    said = refusal(lab_command("runs"), code=2)
+    assert f"LAB_RUNS names {tmp_path}/runs, and there is no such folder" in said
+    assert "LAB_RUNS" in refusal(lab_command("query", "event_types"), code=2)
+
+
+def test_runs_without_any_is_a_sentence_and_an_empty_list_as_json(lab_command, tmp_path):
+    (tmp_path / "runs").mkdir()
     assert "no runs yet" in lab_command("runs").stdout
     assert json.loads(lab_command("runs", "--json").stdout) == []
 
@@ -220,3 +234,13 @@ def test_a_verb_with_nothing_to_work_on_leaves_nothing_on_the_disk(elsewhere, tm
     done = elsewhere(*verb)
     assert (done.returncode, "nothing to remove" in done.stdout) in ((3, False), (0, True)), done.stderr
     assert not (tmp_path / "state").exists()
+
+
+@AS_ROOT
+def test_a_second_collect_says_so_in_words_and_as_json(elsewhere, tmp_path):
+    folder, _ = synthetic_run.build(tmp_path / "runs", steps=2)
+    state.update(tmp_path / "state" / "unit", run=folder.name, collected=False)
+    done = elsewhere("collect")
+    assert done.returncode == 0 and "was collected before" in done.stdout and str(folder) in done.stdout
+    answer = json.loads(elsewhere("collect", "--json").stdout)
+    assert answer == {"run": folder.name, "folder": str(folder), "collected_before": True}

@@ -140,6 +140,22 @@ def test_a_collected_run_gives_from_the_generation_it_brought(tmp_path):
         restore.from_run(folder, "notes/none.md", tmp_path / "none.md")
 
 
+@pytest.mark.parametrize("typed", ["hash_speed.md", "notes/hash_sped.md"])
+def test_a_path_that_a_collected_run_lacks_gets_the_nearest_one(tmp_path, typed):
+    folder, _ = synthetic_run.build(tmp_path / "runs", steps=2)
+    with pytest.raises(LabError) as caught:
+        restore.from_run(folder, typed, tmp_path / "x")
+    assert "did you mean notes/hash_speed.md?" in caught.value.hint and caught.value.code == USAGE
+    assert f"ls -R {folder / 'backup'}" in caught.value.hint and not (tmp_path / "x").exists()
+
+
+def test_a_collected_run_without_a_backup_says_so(tmp_path):
+    folder, _ = synthetic_run.build(tmp_path / "runs", steps=2)
+    shutil.rmtree(folder / "backup")
+    with pytest.raises(LabError, match="brought no backup along"):
+        restore.from_run(folder, "notes/hash_speed.md", tmp_path / "x")
+
+
 def test_a_collected_run_in_which_somebody_put_a_link_is_refused(tmp_path):
     folder, _ = synthetic_run.build(tmp_path / "runs", steps=2)
     shutil.rmtree(folder / "backup/notes")
