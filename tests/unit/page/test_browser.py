@@ -112,6 +112,7 @@ def test_the_link_logs_in_by_itself_and_the_token_leaves_the_address(serve, open
 def test_a_browser_that_joins_late_has_the_end_and_asks_for_the_rest(serve, open_tab):
     served, tab = serve(), open_tab()
     served.push(*[thought(f"thought {n}") for n in range(450)])
+    served.browser().stream(449, 1)  # the page's board has them all
     tab.open(served.link)
     tab.until("document.querySelectorAll('#event-list > li').length === 300")
     while not tab.do("document.querySelector('#earlier').hidden"):
