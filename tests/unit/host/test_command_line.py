@@ -27,6 +27,7 @@ def lab_command(tmp_path, inventory):
     """Runs `lab ...` as a process of its own in an empty folder, with an inventory and runs of its own."""
     folder = tmp_path / "here"
     folder.mkdir()
+    (tmp_path / "runs").mkdir()
     environment = {**os.environ, "LAB_INVENTORY": str(inventory()), "LAB_RUNS": str(tmp_path / "runs")}
 
     def run(*arguments: str, **options) -> subprocess.CompletedProcess:
@@ -133,13 +134,13 @@ def test_help_before_a_verb_is_help_after_it(lab_command):
 
 
 def test_a_runs_folder_that_is_named_and_not_there_is_said(lab_command, tmp_path):
+    (tmp_path / "runs").rmdir()
     said = refusal(lab_command("runs"), code=2)
     assert f"LAB_RUNS names {tmp_path}/runs, and there is no such folder" in said
     assert "LAB_RUNS" in refusal(lab_command("query", "event_types"), code=2)
 
 
-def test_runs_without_any_is_a_sentence_and_an_empty_list_as_json(lab_command, tmp_path):
-    (tmp_path / "runs").mkdir()
+def test_runs_without_any_is_a_sentence_and_an_empty_list_as_json(lab_command):
     assert "no runs yet" in lab_command("runs").stdout
     assert json.loads(lab_command("runs", "--json").stdout) == []
 
