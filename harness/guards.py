@@ -36,7 +36,8 @@ class Guard:
 
 def _disk(view: View) -> str | None:
     if view.disk_percent > view.disk_limit_percent:
-        return f"the disk is {view.disk_percent:.0f} % full, {view.disk_limit_percent:.0f} % are allowed"
+        used, allowed = f"{view.disk_percent:.0f} %", f"{view.disk_limit_percent:.0f} %"
+        return f"{used} of the disk's space or of its inodes are used, {allowed} are allowed"
     return None
 
 

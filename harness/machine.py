@@ -36,6 +36,8 @@ def boot_id() -> str:
 
 
 def disk_percent(path: Path) -> float:
-    """Used share of what an ordinary user could use, as df counts it, 0-100."""
-    usage = shutil.disk_usage(path)
-    return 100.0 * usage.used / max(1, usage.used + usage.free)
+    """Used share of what an ordinary user could use, 0-100, as df counts it: of space, or of inodes."""
+    disk = os.statvfs(path)
+    used = disk.f_blocks - disk.f_bfree
+    inodes = (disk.f_files - disk.f_ffree) / max(1, disk.f_files)  # btrfs counts none
+    return 100.0 * max(used / max(1, used + disk.f_bavail), inodes)

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import traceback
 
-from harness import commands, tools
+from harness import ballast, commands, tools
 from harness.backup import back_up
 from harness.clock import Clock
 from harness.context import Context
@@ -61,6 +61,8 @@ class Orchestrator:
     def run(self) -> dict:
         """Steps until something ends the run; then the ladder and the seal. Returns the summary."""
         self.desk.patience = self.link.patience
+        if not self.session.cause:
+            ballast.place(self.settings.paths.tmp)
         stop_reason = commands.last_words(self, self._loop())
         return self.ending.seal(stop_reason)
 
@@ -138,6 +140,8 @@ class Orchestrator:
         """The next step is in the final phase, and the run will end for this reason."""
         self.session.cause = stop_reason
         self.recorder.event(events.GUARD, guard_reason=f"{guard}: {reason}; {JUMP}")
+        if guard == "disk" and ballast.free(self.settings.paths.tmp):
+            self.recorder.event(events.GUARD, guard_reason="the ballast was freed for the report")
 
     def _view(self, repeated: str | None) -> View:
         return View(

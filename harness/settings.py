@@ -10,7 +10,6 @@ from pathlib import Path
 
 from harness.errors import SettingsError
 
-
 NETWORKS = ("open", "sealed")
 
 
@@ -135,7 +134,7 @@ def from_dict(raw: dict, origin: str = "the settings") -> Settings:
     known = {field.name for field in fields(Settings)}
     if unknown := sorted(set(raw) - known):
         raise SettingsError(f"{origin} has keys nobody reads: {', '.join(unknown)}")
-    if missing := sorted(known - set(raw) - {"nonce"}):  # a run of an older kit has none
+    if missing := sorted(known - set(raw) - {"nonce", "network"}):  # a run of an older kit has none
         raise SettingsError(f"{origin} lacks: {', '.join(missing)}")
     hints = typing.get_type_hints(Settings)
     for name, value in raw.items():

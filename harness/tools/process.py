@@ -57,17 +57,17 @@ def run_command(command: str, desk: Desk, shown: bool, read_only: bool = False) 
     limit, paths = min(desk.settings.command_timeout_seconds, desk.clock.for_work()), desk.settings.paths
     name = step_name(desk)
     opened = shown_output(paths.shown_outputs / f"{name}.txt") if shown else held_output(paths.tmp)
-    with opened as output:
-        try:
+    try:
+        with opened as output:
             if desk.world.command:
                 ending = desk.world.command(command, desk, output.sink, limit)
             else:
                 ending = _really(command, desk, output, limit, read_only)
-        except OSError as error:
-            return Finished("", f"could not be started: {error.strerror or error}")
-        text = output.text(desk.settings.output_limit_chars)
-        desk.kept.add(output.path, f"{name}.txt")
-        return Finished(text, ending + output.note())
+            text = output.text(desk.settings.output_limit_chars)
+            desk.kept.add(output.path, f"{name}.txt")
+            return Finished(text, ending + output.note())
+    except OSError as error:  # no room for its output, or no right to begin it
+        return Finished("", f"could not be started: {error.strerror or error}")
 
 
 def step_name(desk: Desk) -> str:
