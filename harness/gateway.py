@@ -96,8 +96,8 @@ class GatewayLink:
                 self._poll()
                 self._tell_obeyed()
                 self.problem, pause = "", IDLE_SECONDS
-            except (OSError, ValueError, sqlite3.Error) as error:
-                self.problem = str(error)
+            except Exception as error:  # an answer cut in its middle is no OSError; the thread must live on
+                self.problem = str(error) or type(error).__name__
                 pause = min(LONGEST_PAUSE, pause * 2)
                 self._closed.wait(0.2)  # a loop that wakes us each step must not become a storm
 
