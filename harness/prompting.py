@@ -30,7 +30,7 @@ def build(settings: Settings) -> dict[str, str]:
         settings.prompt or text("worker"),
         machine=describe(settings.paths.workspace),
         workspace=str(settings.paths.workspace),
-        network=text("network_open"),
+        network=text(f"network_{settings.network}"),
         task=task,
         timeout=f"{settings.command_timeout_seconds:.0f}",
         digest_tokens=str(settings.digest_max_tokens),

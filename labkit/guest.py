@@ -133,6 +133,24 @@ class Hypervisor:
             domain = self.connection.defineXML(with_uuid(xml, before.UUIDString() if before else uuid))
             return definition(domain) != old
 
+    def filter(self, name: str) -> Any | None:
+        """The network filter of that name, or None."""
+        try:
+            return self.connection.nwfilterLookupByName(name)
+        except self.lib.libvirtError as error:
+            if error.get_error_code() in (self.lib.VIR_ERR_NO_NWFILTER, self.lib.VIR_ERR_NO_SUPPORT):
+                return None
+            raise self._failed(f"looking up the network filter {name}", error) from error
+
+    def ensure_filter(self, name: str, xml: str, uuid: str) -> None:
+        """Define the filter of the guest's card; a guest that runs has the new rules when this returns.
+
+        uuid: as for `ensure_network`.
+        """
+        before = self.filter(name)
+        with self._saying(f"setting the network filter {name}"):
+            self.connection.nwfilterDefineXML(with_uuid(xml, before.UUIDString() if before else uuid))
+
     def state(self, name: str) -> str:
         """One of: absent, off, running, paused, crashed."""
         domain = self.domain(name)
@@ -300,10 +318,10 @@ class Hypervisor:
                 time.sleep(0.02)
 
     def remove(self, name: str) -> list[str]:
-        """Stop and undefine domain and network of that name; returns what was removed."""
+        """Stop and undefine domain, network and filter of that name; returns what was removed."""
         removed = []
         self.stop(name)
-        domain, network = self.domain(name), self.network(name)
+        domain, network, card_filter = self.domain(name), self.network(name), self.filter(name)
         with self._saying(f"removing {name}"):
             if domain is not None:
                 domain.undefineFlags(
@@ -317,6 +335,9 @@ class Hypervisor:
                     network.destroy()
                 network.undefine()
                 removed.append(f"network {name}")
+            if card_filter is not None:
+                card_filter.undefine()
+                removed.append(f"network filter {name}")
         return removed
 
     def _known(self, name: str) -> Any:

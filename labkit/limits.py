@@ -14,6 +14,7 @@ USER = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 UNICAST_MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 IMAGES = ("debian-12",)
 VIRT = ("auto", "kvm", "emulated")
+NETWORKS = ("open", "sealed")
 # Variable to its lowest and highest value.
 SIZES = {
     "lab_vcpus": (1, 256),
@@ -57,7 +58,11 @@ def problem_of(guest: dict[str, Any]) -> str:
 
 def problem_of_run(run: dict[str, Any]) -> str:
     """The first number of run.yml that can't work, as a sentence; empty when all can."""
-    return _outside(run, RUN_SIZES) or _page(run["run_page_address"])
+    return _outside(run, RUN_SIZES) or _mode(run["run_network"]) or _page(run["run_page_address"])
+
+
+def _mode(mode: Any) -> str:
+    return "" if mode in NETWORKS else f"run_network is {mode!r}, and not one of {', '.join(NETWORKS)}"
 
 
 def _page(address: str) -> str:

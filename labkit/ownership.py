@@ -14,28 +14,29 @@ from labkit.guest import Hypervisor
 
 
 def claim(lab_dir: Path) -> dict[str, str]:
-    """The UUIDs that the lab's domain and network have or shall get.
+    """The UUIDs that the lab's domain, network and filter have or shall get.
 
     Recorded before anything is made: an `up` that is interrupted in between leaves nothing it does not know.
     """
     made = state.read(lab_dir).get("made") or {}
-    claimed = {kind: made.get(kind) or str(uuid.uuid4()) for kind in ("domain", "network")}
+    claimed = {kind: made.get(kind) or str(uuid.uuid4()) for kind in ("domain", "network", "filter")}
     if claimed != made:
         state.update(lab_dir, made=claimed)
     return claimed
 
 
 def refuse_foreign(hypervisor: Hypervisor, name: str, lab_dir: Path) -> None:
-    """LabError when a domain or network of that name exists that is not this lab's."""
+    """LabError when a domain, network or filter of that name exists that is not this lab's."""
     made = state.read(lab_dir).get("made") or {}
     domain, network = hypervisor.domain(name), hypervisor.network(name)
+    card_filter = hypervisor.filter(name)
     by_its_disks = domain is not None and stands_in(domain.XMLDesc(0), str(lab_dir))
-    for kind, found in (("domain", domain), ("network", network)):
+    for kind, found in (("domain", domain), ("network", network), ("filter", card_filter)):
         if found is None or found.UUIDString() == made.get(kind):
             continue
-        # A state.json that was lost says nothing; the disks of the domain do. A network has none: one that
-        # differs from the recorded one is somebody else's.
-        if not by_its_disks or (kind == "network" and made.get(kind)):
+        # A state.json that was lost says nothing; the disks of the domain do. Network and filter have none:
+        # one that differs from the recorded one is somebody else's.
+        if not by_its_disks or (kind != "domain" and made.get(kind)):
             raise _foreign(kind, name)
 
 

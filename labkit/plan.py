@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import prompting
-from harness.settings import Settings, SettingsError, from_dict
+from harness.settings import NETWORKS, Settings, SettingsError, from_dict
 from labkit.config import Lab
 from labkit.errors import USAGE, LabError
 from labkit.gateway import days
@@ -36,6 +36,7 @@ class Plan:
     model: str
     inspector_model: str
     task: str
+    network: str = "open"  # see network_gate.MODES
     prompt: str = ""  # a Worker's prompt in place of the shipped template; empty: the shipped one
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))  # of this start: see the ledger
 
@@ -48,6 +49,7 @@ def make(
     inspector_model: str | None = None,
     task_file: Path | None = None,
     prompt_file: Path | None = None,
+    network: str | None = None,
 ) -> Plan:
     """Check what was asked for; LabError (usage) names what is wrong. Nothing is changed."""
     run = lab.run
@@ -68,7 +70,8 @@ def make(
         raise LabError("the rehearsal plays both agents", "leave out --inspector-model", USAGE)
     task = run["run_task"].strip() if task_file is None else _text("task", task_file).strip()
     prompt = "" if prompt_file is None else _prompt(prompt_file, task)
-    wanted = Plan(_new_run_id(), minutes, budget, provider, model, inspector, task, prompt)
+    network = demand_network(network or run["run_network"])
+    wanted = Plan(_new_run_id(), minutes, budget, provider, model, inspector, task, network, prompt)
     _demand_sound(lab, wanted)
     _demand_day_holds(lab, wanted)
     return wanted
@@ -104,6 +107,7 @@ def harness_settings(lab: Lab, wanted: Plan) -> dict[str, Any]:
     return same | {
         "run_id": wanted.run_id,
         "nonce": wanted.nonce,
+        "network": wanted.network,
         "minutes": wanted.minutes,
         "budget_usd": wanted.budget_usd,
         "gateway_url": _gateway_url(lab),
@@ -175,6 +179,13 @@ def _within(name: str, value: float, low: float, high: float) -> float:
     if not math.isfinite(value) or not low <= value <= high:
         raise LabError(f"--{name} {value} is not between {low} and {high}", "nothing was changed", USAGE)
     return float(value)
+
+
+def demand_network(mode: str) -> str:
+    """The mode as it is; LabError (usage) where there is no such."""
+    if mode not in NETWORKS:
+        raise LabError(f"the network can't be '{mode}'", f"it is one of: {', '.join(NETWORKS)}", USAGE)
+    return mode
 
 
 def _text(what: str, file: Path) -> str:

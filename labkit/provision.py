@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from labkit import drift, fingerprint, images, ownership, playbooks, prediction, session, snapshot, state
+from labkit import (
+    drift,
+    fingerprint,
+    images,
+    network_gate,
+    ownership,
+    playbooks,
+    prediction,
+    session,
+    snapshot,
+    state,
+)
 from labkit.config import Lab
 from labkit.errors import EVIDENCE, LabError
 from labkit.guest import Hypervisor
@@ -50,6 +61,7 @@ def _make_set(lab: Lab, expected: prediction.Prediction, progress: Progress) -> 
         with progress.step("going back to the snapshot"):
             with Hypervisor() as hypervisor:
                 drift.redefine(where, hypervisor)  # what was changed by hand must not get into the new set
+            network_gate.switch(lab, network_gate.OPEN)
             snapshot.revert(where).demand()
         state.update(lab.dir, dirty=True)
     else:
@@ -100,6 +112,7 @@ def prove(lab: Lab, progress: Progress, discard: bool = False) -> dict[str, Any]
     session.stop_gateways(lab)
     where = session.place(lab)
     try:
+        network_gate.switch(lab, network_gate.OPEN)
         with progress.step("resuming the snapshot on a throw-away overlay"):
             snapshot.revert(where).demand()
         state.update(lab.dir, dirty=True)

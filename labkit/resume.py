@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit import drift, ownership, session, snapshot, state
+from labkit import drift, network_gate, ownership, session, snapshot, state
 from labkit.config import Lab
 from labkit.disks import FIXED, WRITABLE
 from labkit.errors import UNREACHABLE, USAGE, LabError
@@ -137,6 +137,7 @@ def _demand_guest(lab: Lab) -> None:
         if found != "running":
             _define_as_it_was(where, hypervisor, found)
             demand_overlays(where)
+        network_gate.switch(lab, state.read(lab.dir).get("network", network_gate.OPEN))
         hypervisor.start_network(lab.name)
         hypervisor.start(lab.name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labkit import drift, session, snapshot
+from labkit import drift, network_gate, session, snapshot
 from labkit.config import Lab
 from labkit.receipt import Receipt
 
@@ -18,6 +18,7 @@ def revert(lab: Lab, discard: bool = False) -> Receipt:
     session.refuse_uncollected(lab, discard)
     drift.refuse(where)
     session.stop_gateways(lab)
+    network_gate.switch(lab, network_gate.OPEN)
     try:
         receipt = snapshot.revert(where)
     finally:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from labkit import playbooks, snapshot, state
+from labkit import network_gate, playbooks, snapshot, state
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
 from labkit.gateway import awake, keys, process
@@ -65,8 +65,12 @@ def begin(
     with progress.step("building the harness archive"):
         archive = build(lab)
     stop_gateways(lab)  # of a run that was thrown away: it would hold the port
+    network_gate.switch(lab, wanted.network)  # before the guest's first instruction
     with progress.step("going on with the guest as it is" if keep else "reverting to the snapshot"):
         _bring_up(where, keep, progress)
+    if wanted.network == network_gate.SEALED:
+        with progress.step("trying to reach this host from the sealed guest"):
+            network_gate.prove_sealed(lab)
     run_dir = lab.gateway_dir / wanted.run_id
     run_dir.mkdir(parents=True, mode=0o700)
     settings = harness_settings(lab, wanted)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from labkit import drift, fingerprint, lock, session, snapshot, state
+from labkit import drift, fingerprint, lock, network_gate, session, snapshot, state
 from labkit.config import Lab
 from labkit.errors import LabError
 from labkit.gateway import process
@@ -83,8 +83,8 @@ NEXT = (
 def describe(lab: Lab) -> dict[str, Any]:
     """guest: absent, off, running, paused, crashed, unknown. io_error: one paused it. snapshot: none,
     not verified, verified, stale, damaged. at_work: the command that holds the lab (verb, pid, since), or
-    None. drift: what somebody changed behind the kit's back; not looked for while a command is at work.
-    problems: sentences about what could not be read.
+    None. network: open, sealed, changed by hand, unknown. drift: what somebody changed behind the kit's back;
+    not looked for while a command is at work. problems: sentences about what could not be read.
 
     run: the run_id of the session in the guest, or None; with phase, step, elapsed_seconds and
     cost_usd as the gateway heard them last. Never fails for what is broken: it is what is asked for.
@@ -105,6 +105,7 @@ def describe(lab: Lab) -> dict[str, Any]:
         "run": known.get("run"),
         "collected": bool(known.get("collected")),
         "dirty": bool(known.get("dirty")),
+        "network": _unless_broken(lambda: _network(lab), problems, "unknown"),
         "drift": [] if holder else _unless_broken(lambda: _drift(lab), problems, []),
         "sealed": False,
         **(_run(lab.gateway_dir / known["run"], problems) if known.get("run") else {}),
@@ -126,6 +127,11 @@ def _guest(lab: Lab) -> tuple[str, bool]:
         return hypervisor.state(lab.name), hypervisor.paused_by_io_error(lab.name)
 
 
+def _network(lab: Lab) -> str:
+    with Hypervisor() as hypervisor:
+        return network_gate.mode_now(lab, hypervisor)
+
+
 def _drift(lab: Lab) -> list[str]:
     """What somebody changed of guest, network and frozen files, in words."""
     with Hypervisor() as hypervisor:
@@ -138,6 +144,7 @@ def sentence(known: dict[str, Any]) -> str:
         f"guest '{known['lab']}': {known['guest']}"
         + (" by an I/O error" if known["io_error"] else "")
         + (", used since the snapshot" if known["dirty"] else "")
+        + f", network {known['network']}"
     ]
     taken = f" ({known['snapshot_taken_at']})" if known["snapshot_taken_at"] else ""
     yet = " yet" if known["at_work"] and known["snapshot"] in ("none", "not verified") else ""

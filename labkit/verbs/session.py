@@ -185,7 +185,7 @@ def collect(
 @app.command(rich_help_panel=SESSION)
 def network(
     mode: Annotated[
-        str | None, typer.Argument(help="`open` or `sealed`; without it, what it is now.")
+        str | None, typer.Argument(help="`open`, `sealed`; default: only look.")
     ] = None,
     inventory: Inventory = None,
     why: Annotated[str, typer.Option(help="The reason; it is kept in the record.")] = "",

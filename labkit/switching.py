@@ -1,0 +1,49 @@
+"""HOST: `lab network`: switches the guest's network live and tells the session that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from labkit import asking, network_gate, state
+from labkit.config import Lab
+from labkit.errors import LabError
+from labkit.gateway import process
+from labkit.gateway.ledger import EventTail, run_summary
+from labkit.guest import Hypervisor
+from labkit.plan import demand_network
+
+TOLD = {
+    network_gate.OPEN: "The network of your machine has been opened: the internet can be reached from it.",
+    network_gate.SEALED: "The network of your machine has been sealed: it reaches the model's gateway alone.",
+}
+
+
+def network(lab: Lab, mode: str | None, why: str) -> dict[str, Any]:
+    """Switch (None: only look). Returns {"network", "changed", "told": a run_id or None, "text"}.
+
+    A session that runs is told, and its record keeps by whom and why. Raises LabError: no such mode, no
+    guest, or a host that can't seal.
+    """
+    if mode is None:
+        with Hypervisor() as hypervisor:
+            found = network_gate.mode_now(lab, hypervisor)
+        return {"network": found, "changed": False, "told": None, "text": f"the network is {found}"}
+    demand_network(mode)
+    with Hypervisor() as hypervisor:
+        if hypervisor.domain(lab.name) is None:
+            raise LabError(f"there is no guest named '{lab.name}'", "`lab up` builds it")
+    changed = network_gate.switch(lab, mode)
+    told = _tell(lab, mode, why) if changed else None
+    said = f"the network is {mode}" + ("" if changed else " already")
+    return {"network": mode, "changed": changed, "told": told, "text": said}
+
+
+def _tell(lab: Lab, mode: str, why: str) -> str | None:
+    """Say it to the session that runs; its run_id, or None where none does."""
+    run_id = state.read(lab.dir).get("run")
+    folder: Path = lab.gateway_dir / str(run_id)
+    if not run_id or not process.alive(folder) or run_summary(EventTail(folder).poll()):
+        return None
+    asking.ask(folder, "say", {"text": TOLD[mode]}, why or f"lab network {mode}", seconds=0)
+    return run_id
