@@ -18,6 +18,7 @@ import synthetic_run
 from labkit import (
     cli,
     config,
+    doctor,
     estimate,
     fingerprint,
     guest,
@@ -272,6 +273,20 @@ def gateway(bind: str, port: int) -> GatewayConfig:
         models=("rehearsal",), token_sha256="0" * 64, budget_usd=1.0, price_input_per_mtok=0.1,
         price_output_per_mtok=0.2, max_completion_tokens=1000, minutes=3,
     )  # fmt: skip
+
+
+def test_doctor_that_finds_a_taken_address_ends_with_exit_code_3(lab, monkeypatch, tmp_path, capsys):
+    address = f"2: eth0    inet {lab.guest['lab_network_cidr'].replace('.0/', '.7/')} scope global eth0"
+    (tmp_path / "ip").write_text(f"#!/bin/sh\necho '{address}'\n")
+    (tmp_path / "ip").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(doctor, "CHECKS", {"network": doctor.CHECKS["network"]})
+    monkeypatch.setattr("sys.argv", ["lab", "doctor", "--json"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    (finding,) = json.loads(capsys.readouterr().out)
+    assert ended.value.code == NOT_READY and "is in use on eth0" in finding["detail"]
+    assert finding["state"] == "fail" and "lab_network_cidr" in finding["cure"]
 
 
 def test_a_domain_that_is_not_ours_is_left_alone(typed, lab, defined):
