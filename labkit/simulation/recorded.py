@@ -9,11 +9,14 @@ import json
 import re
 import sqlite3
 from collections import defaultdict, deque
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.model import FIRST_BACKOFF
+from harness.replies import ODD_REPLIES
 from labkit.errors import USAGE, LabError
 from labkit.simulation.agents import Agents, Said
 from labkit.simulation.chance import Chance
@@ -34,6 +37,7 @@ FAULT_OF = {
 _ENDED = re.compile(
     r"(?s)\A(.*?)\n?\[(?:no output, )?((?:exit code|ended by|killed|could not|interrupted)[^\]\n]*)\]\Z"
 )
+_WITHHELD = re.compile(r"The command ran \(([^)\n]*)\), but its output is withheld")
 _WRAPPED = re.compile(r"(?s)<untrusted_web_content [^>]*>\n(.*)\n</untrusted_web_content [^>]*>")
 NOT_RECORDED = "(simulation: the record has no output of this command)"
 KEPT_DIGEST = "kept the last good digest"
@@ -159,35 +163,70 @@ def _attempts(said: dict[str, list[Said]], requests: list[dict]) -> dict[str, li
     return made
 
 
+@dataclass
+class Use:
+    """One recorded tool call. reviewed: what the Inspector read last; seconds: without reviews."""
+
+    tool: str
+    given: str
+    text: str
+    reviewed: str
+    seconds: float
+
+    def shell(self) -> tuple[str, float, str] | None:
+        """Output, seconds, ending; None where it was not run."""
+        if withheld := _WITHHELD.match(self.text):
+            output = self.reviewed.removeprefix(f"output: {self.given}\n")
+            return output or NOT_RECORDED, self.seconds, withheld[1]
+        ended = _ENDED.match(self.text)
+        wrapped = _WRAPPED.search(self.text)
+        return (wrapped[1] if wrapped else ended[1], self.seconds, ended[2]) if ended else None
+
+    def page(self) -> tuple[str, float] | None:
+        """Text and seconds; of a page that was withheld the text is what the Inspector's event kept."""
+        if wrapped := _WRAPPED.search(self.text):
+            return wrapped[1], self.seconds
+        return (self.reviewed.partition("\n")[2], self.seconds) if self.reviewed else None
+
+
 def _tool_results(
     rows: list[dict], requests: list[dict]
 ) -> tuple[dict[str, deque[tuple[str, float, str]]], dict[str, tuple[str, float]]]:
     """Shell results by command, in order; pages by address."""
     outputs: dict[str, deque[tuple[str, float, str]]] = defaultdict(deque)
     pages: dict[str, tuple[str, float]] = {}
-    reviewing: dict[int, float] = defaultdict(float)
-    for row in requests:
-        if row["purpose"] == "inspector":
-            reviewing[row["step_number"]] += row["latency_seconds"] or 0.0
-    call: dict | None = None
-    for row in rows:
-        if row["event_type"] == "TOOL_CALL":
-            call = row
-        elif row["event_type"] == "TOOL_RESULT" and call is not None:
-            _take(call, row, reviewing[row["step_number"]], outputs, pages)
-            call = None
+    for use in _uses(rows, _reviewing(requests)):
+        if use.tool == "execute_shell" and (done := use.shell()):
+            outputs[use.given].append(done)
+        elif use.tool == "browser_fetch" and (page := use.page()):
+            pages[_url(use.given)] = page
     return outputs, pages
 
 
-def _take(call: dict, result: dict, reviewing: float, outputs: dict, pages: dict) -> None:
-    given, text = call["command_or_input"] or "", result["sanitized_output"] or ""
-    took = max(0.0, (result["elapsed_seconds"] or 0.0) - (call["elapsed_seconds"] or 0.0) - reviewing)
-    wrapped = _WRAPPED.search(text)
-    if call["tool_name"] == "browser_fetch" and wrapped:
-        pages[_url(given)] = wrapped[1], round(took, 3)
-    if call["tool_name"] == "execute_shell" and (ended := _ENDED.match(text)):
-        output = wrapped[1] if wrapped else ended[1]
-        outputs[given].append((output, round(took, 3), ended[2]))
+def _reviewing(requests: list[dict]) -> dict[int, float]:
+    """Charged seconds that the Inspector took, by step: its attempts, and the pauses after an odd reply."""
+    took: dict[int, float] = defaultdict(float)
+    for row in requests:
+        if row["purpose"] == "inspector":
+            took[row["step_number"]] += row["latency_seconds"] or 0.0
+            if row["status"] in ODD_REPLIES:
+                took[row["step_number"]] += FIRST_BACKOFF * 2 ** min((row["attempt"] or 1) - 1, 8)
+    return took
+
+
+def _uses(rows: list[dict], reviewing: dict[int, float]) -> Iterator[Use]:
+    call, reviewed = None, ""
+    for row in rows:
+        if row["event_type"] == "TOOL_CALL":
+            call, reviewed = row, ""
+        elif row["event_type"] == "INSPECTOR_DECISION":
+            reviewed = row["command_or_input"] or ""
+        elif row["event_type"] == "TOOL_RESULT" and call is not None:
+            took = (row["elapsed_seconds"] or 0.0) - (call["elapsed_seconds"] or 0.0)
+            seconds = round(max(0.0, took - reviewing[row["step_number"]]), 3)
+            given, text = call["command_or_input"] or "", row["sanitized_output"] or ""
+            yield Use(call["tool_name"], given, text, reviewed, seconds)
+            call = None
 
 
 def _url(arguments: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,5 +95,6 @@ def sentences(result: Result, kept: Path | None) -> str:
             f"replayed {result.replayed['played']} of {result.replayed['attempts']} recorded attempts"
         )
     if kept is not None:
-        lines.append(f"the record is in {kept}; `lab query QUESTION --run ./{kept}` asks it")
+        place = kept if os.sep in str(kept) else f"./{kept}"
+        lines.append(f"the record is in {kept}; `lab query QUESTION --run {place}` asks it")
     return "\n".join(lines)

@@ -1,0 +1,136 @@
+"""UNIT: provider scripts: what they may say, what each fault looks like to the harness, the shipped ones."""
+
+from pathlib import Path
+
+import pytest
+
+from labkit.errors import USAGE, LabError
+from labkit.simulation import Script, shipped, simulate
+from labkit.simulation.script import INCIDENTS, REPLY, TRANSPORT, USAGES
+
+SLOW = {"median_seconds": 15.0, "spread": 0.2, "longest_seconds": 60.0}
+PAGE = (Path(__file__).parents[3] / "docs/simulate.md").read_text()
+
+# The status that the harness writes into api_requests for a fault on the wire.
+STATUS = {
+    "silent": "deadline",
+    "drip": "deadline",
+    "cut_stream": "connection",
+    "reset": "connection",
+    "unreachable": "connection",
+    "outage": "connection",
+    "empty": "empty",
+    "no_choices": "empty",
+    "blank": "malformed",
+    "html": "html",
+    "rate_limit": "rate_limit",
+    "server": "server",
+    "refused": "refused",
+    "in_body": "server",
+    "no_finish": "malformed",
+}
+
+
+@pytest.mark.parametrize("kind", STATUS)
+def test_a_fault_is_met_by_the_harness_as_what_it_is(tmp_path, kind):
+    fault = {"kind": kind, "steps": [3], "attempts": 1, "purposes": ["worker"]}
+    result = simulate(
+        Script.from_dict({"latency": SLOW, "faults": [fault]}), minutes=6, folder=tmp_path / "s"
+    )
+    asked = result.query(
+        "SELECT status FROM api_requests WHERE step_number = 3 AND purpose = 'worker' LIMIT 1"
+    )
+    assert asked == [(STATUS[kind],)]
+    assert result.faults == {kind: 1}
+    assert result.summary["final_report_written"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in REPLY if kind not in STATUS])
+def test_an_odd_reply_ends_no_session_and_is_answered(tmp_path, kind):
+    fault = {"kind": kind, "steps": [3, 4], "purposes": ["worker"]}
+    result = simulate(
+        Script.from_dict({"latency": SLOW, "faults": [fault]}), minutes=6, folder=tmp_path / "s"
+    )
+    assert result.faults == {kind: 2}
+    assert result.summary["stop_reason"] == "report delivered"
+    counts = result.query(
+        "SELECT SUM(event_type = 'TOOL_CALL') - SUM(event_type = 'TOOL_RESULT') FROM execution_logs"
+    )
+    assert counts == [(0,)]
+
+
+def test_a_provider_asks_to_wait_and_is_waited_for(tmp_path):
+    fault = {
+        "kind": "rate_limit",
+        "steps": [2],
+        "attempts": 1,
+        "retry_after_seconds": 45,
+        "purposes": ["worker"],
+    }
+    result = simulate(Script.from_dict({"faults": [fault]}), minutes=6)
+    assert 44 < result.simulated_seconds - result.summary["elapsed_seconds"] < 60
+
+
+@pytest.mark.parametrize("usage", USAGES)
+def test_what_a_provider_says_of_its_usage_never_stops_a_session_early(usage):
+    result = simulate(Script.from_dict({"latency": SLOW, "usage": usage}), minutes=6)
+    assert result.summary["stop_reason"] in ("report delivered", "budget exhausted")
+    assert result.billed_usd > 0
+    unknown = result.summary["unknown_cost_requests"]
+    assert (unknown > 0) == (usage == "none")
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_script_plays_a_short_session_to_its_seal(name):
+    result = simulate(name, seed=2, minutes=6)
+    assert result.summary["status"] == "sealed"
+    assert result.summary["final_report_written"]
+    assert Script.load(name).about
+    assert f"`{name}`" in PAGE
+
+
+def test_scripted_commands_are_answered_with_the_scripts_words(tmp_path):
+    command = {"match": "^python3", "output": "forty-two", "seconds": 3, "exit_code": 7}
+    result = simulate(Script.from_dict({"commands": [command]}), minutes=4, folder=tmp_path / "s")
+    told = result.query("SELECT sanitized_output FROM execution_logs WHERE tool_name='execute_shell'")
+    assert ("forty-two\n[exit code 7]",) in told
+
+
+def test_a_command_longer_than_its_limit_is_told_to_be_killed_at_it(tmp_path):
+    command = {"match": "", "output": "begun", "seconds": 9000}
+    script = Script.from_dict({"commands": [command]})
+    result = simulate(script, minutes=30, settings={"command_timeout_seconds": 60}, folder=tmp_path / "s")
+    told = str(result.query("SELECT sanitized_output FROM execution_logs WHERE tool_name='execute_shell'"))
+    assert "killed after 60 s" in told
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        ({"latencies": {}}, "latency"),
+        ({"faults": [{"kind": "slwo"}]}, "slwo"),
+        ({"faults": [{"kind": "slow", "probabilty": 0.1}]}, "probability"),
+        ({"faults": {"kind": "slow"}}, "list"),
+        ({"latency": {"median_seconds": 0}}, "above zero"),
+        ({"latency": 8}, "latency"),
+        ({"usage": "modest"}, "modest"),
+        ({"worker": "genius"}, "genius"),
+        ({"incidents": [{"at_minute": 3, "what": "quake"}]}, "quake"),
+        ({"incidents": [{"what": "finish"}]}, "at_minute"),
+        ({"commands": [{"match": "("}]}, "regular expression"),
+        ({"faults": [{"kind": "slow", "seconds": "long"}]}, "seconds"),
+    ],
+)
+def test_a_script_that_cannot_work_is_refused_with_the_key_that_is_wrong(data, word):
+    with pytest.raises(LabError, match=word) as refused:
+        Script.from_dict(data)
+    assert refused.value.code == USAGE
+
+
+def test_a_script_that_is_not_there_is_told_with_those_that_are():
+    with pytest.raises(LabError, match="flaky"):
+        Script.load("flakey")
+
+
+def test_the_page_explains_every_fault_and_every_incident():
+    assert [word for word in (*TRANSPORT, *REPLY, *INCIDENTS, *USAGES) if f"`{word}`" not in PAGE] == []

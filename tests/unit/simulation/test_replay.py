@@ -1,0 +1,93 @@
+"""UNIT: a recorded run played again: the same replies and outputs, nothing executed, other settings taken."""
+
+import sqlite3
+
+import pytest
+
+from labkit.errors import LabError
+from labkit.simulation import Script, simulate
+
+SLOW = {"median_seconds": 12.0, "spread": 0.4, "longest_seconds": 60.0}
+TALK = (
+    "SELECT step_number, elapsed_seconds, phase, event_type, tool_name, command_or_input, guard_status, "
+    "CASE WHEN sanitized_output LIKE '%<untrusted%' THEN '' ELSE sanitized_output END "
+    "FROM execution_logs WHERE event_type NOT IN ('RUN_STARTED', 'RUN_SEALED') ORDER BY id"
+)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recorded") / "sandbox"
+    faults = [{"kind": "server", "probability": 0.1}, {"kind": "empty", "probability": 0.1}]
+    script = Script.from_dict({"latency": SLOW, "faults": faults, "block_probability": 0.4})
+    return simulate(script, seed=3, minutes=20, folder=folder)
+
+
+@pytest.fixture
+def database(recorded):
+    return recorded.folder / "telemetry/sealed/run.db"
+
+
+def test_a_replay_says_and_does_what_was_recorded_when_it_was_recorded(recorded, database, tmp_path):
+    again = simulate(seed=99, replay=database, folder=tmp_path / "again")
+    assert again.query(TALK) == recorded.query(TALK)
+    assert again.replayed["played"] == again.replayed["attempts"] > 30
+    assert again.summary["inspector_blocks"] == recorded.summary["inspector_blocks"] > 0
+
+
+def test_a_replay_takes_its_length_and_cap_from_the_record(database, tmp_path):
+    again = simulate(replay=database, folder=tmp_path / "again")
+    ((told,),) = again.query("SELECT sanitized_output FROM execution_logs WHERE id = 1")
+    assert '"minutes": 20' in told
+
+
+def test_a_replay_under_a_smaller_window_costs_something_else(recorded, database):
+    small = simulate(replay=database, settings={"window_max_steps": 4, "window_min_steps": 2})
+    assert small.summary["digest_refreshes"] > recorded.summary["digest_refreshes"]
+    assert small.summary["prompt_tokens"] != recorded.summary["prompt_tokens"]
+
+
+def test_a_replay_goes_on_after_the_record_when_it_is_given_more_time(recorded, database):
+    longer = simulate(replay=database, minutes=60)
+    assert longer.summary["stop_reason"] == "report delivered"
+    assert longer.replayed["played"] <= longer.replayed["attempts"]
+
+
+def test_faults_of_a_script_come_on_top_of_a_record(database):
+    script = Script.from_dict(
+        {"faults": [{"kind": "html", "steps": [2], "attempts": 1, "purposes": ["worker"]}]}
+    )
+    again = simulate(script, replay=database)
+    assert again.faults["html"] == 1
+    assert again.faults["server"] > 0
+
+
+def test_a_record_without_a_table_of_requests_is_played_too(database, tmp_path):
+    old = tmp_path / "old.db"
+    with sqlite3.connect(database) as source, sqlite3.connect(old) as target:
+        source.backup(target)
+        target.execute("DROP TABLE api_requests")
+    again = simulate(replay=old)
+    assert again.summary["final_report_written"]
+    assert again.replayed["played"] > 20
+
+
+def test_recorded_commands_are_never_run(database, tmp_path):
+    trace = tmp_path / "trace"
+    changed = tmp_path / "changed.db"
+    with sqlite3.connect(database) as source, sqlite3.connect(changed) as target:
+        source.backup(target)
+        target.execute(
+            "UPDATE execution_logs SET command_or_input = ? WHERE event_type = 'TOOL_CALL' AND tool_name = "
+            "'execute_shell'",
+            (f"touch {trace}",),
+        )
+    again = simulate(replay=changed, folder=tmp_path / "again")
+    assert again.query("SELECT COUNT(*) FROM execution_logs WHERE command_or_input LIKE 'touch %'")[0][0] > 5
+    assert not trace.exists()
+
+
+def test_what_is_no_record_is_refused_in_a_sentence(tmp_path):
+    (tmp_path / "run.db").write_text("no database")
+    with pytest.raises(LabError, match="can't be replayed"):
+        simulate(replay=tmp_path / "run.db")

@@ -1,0 +1,77 @@
+"""UNIT: `lab simulate` as a person types it."""
+
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from labkit import cli
+from labkit.config import SHIPPED_INVENTORY
+from labkit.errors import LabError
+
+PROMISED = {"steps", "stop_reason", "final_report_written", "cost_usd", "simulated_seconds", "wall_seconds"}
+PROMISED |= {"seed", "phases", "faults"}
+
+
+def typed(*words):
+    """Standard output of `lab simulate WORDS`; what it raises is raised."""
+    result = CliRunner().invoke(cli.app, ["simulate", *words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_json_has_what_is_promised_and_the_seed_decides_it():
+    first, again = (json.loads(typed("--hours", "0.1", "--seed", "4", "--json")) for _ in range(2))
+    assert set(first) >= PROMISED
+    del first["wall_seconds"], again["wall_seconds"]
+    assert first == again
+
+
+def test_a_person_is_told_how_it_ended_and_what_it_cost():
+    said = typed("--hours", "0.1", "--provider", "talker")
+    assert "time limit reached" in said
+    assert "$" in said
+
+
+def test_prompt_task_budget_and_inventory_take_effect(tmp_path):
+    inventory = tmp_path / "inventory"
+    shutil.copytree(SHIPPED_INVENTORY, inventory)
+    run_yml = inventory / "group_vars/all/run.yml"
+    shipped = run_yml.read_text()
+    run_yml.write_text(shipped.replace("run_window_max_steps: 18", "run_window_max_steps: 7"))
+    assert run_yml.read_text() != shipped
+    (tmp_path / "prompt.md").write_text("Short. {{task}} Window {{window_max}}.")
+    (tmp_path / "task.md").write_text("Weigh a feather.")
+    options = ["--prompt", str(tmp_path / "prompt.md"), "--task", str(tmp_path / "task.md")]
+    options += ["--inventory", str(inventory), "--budget", "3", "--keep", str(tmp_path / "kept")]
+    typed("--hours", "0.1", *options)
+    from labkit.analysis import load
+
+    kept = load.query(tmp_path / "kept", "SELECT content FROM prompts WHERE name = 'worker'")
+    assert "Weigh a feather." in str(kept)
+    assert "Window 7." in str(kept)
+    started = load.query(tmp_path / "kept", "SELECT sanitized_output FROM execution_logs WHERE id = 1")
+    assert '"budget_usd": 3' in str(started)
+
+
+def test_a_kept_session_can_be_asked_and_replayed(tmp_path):
+    kept = tmp_path / "kept"
+    typed("--hours", "0.1", "--keep", str(kept))
+    assert (kept / "workspace/notes").is_dir()
+    summary = json.loads((kept / "summary.json").read_text())
+    again = json.loads(typed("--replay", str(kept), "--json"))
+    assert (again["steps"], again["stop_reason"]) == (summary["steps"], summary["stop_reason"])
+    with pytest.raises(LabError, match="exists"):
+        typed("--keep", str(kept))
+
+
+def test_the_shipped_scripts_are_listed():
+    listed = json.loads(typed("--provider", "list", "--json"))
+    assert {"honest", "flaky", "outage", "looper", "miser"} <= set(listed)
+
+
+def test_a_wrong_word_is_refused_before_anything_is_made(tmp_path):
+    with pytest.raises(LabError, match="honest"):
+        typed("--provider", "nobody", "--keep", str(tmp_path / "kept"))
+    assert not (tmp_path / "kept").exists()

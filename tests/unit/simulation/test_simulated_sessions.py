@@ -1,0 +1,153 @@
+"""UNIT: whole sessions of the real harness under a virtual clock: how they end, and what has no effect."""
+
+import subprocess
+import sys
+
+import pytest
+
+from harness.phases import PHASES
+from labkit.simulation import Script, simulate
+
+SLOW = {"median_seconds": 20.0, "spread": 0.2, "longest_seconds": 60.0}  # few steps in much time
+
+
+def script(**keys):
+    return Script.from_dict({"latency": SLOW, **keys})
+
+
+def incident(what, minute=4.0, **more):
+    return {"at_minute": minute, "what": what, **more}
+
+
+def comparable(result):
+    return {key: value for key, value in result.as_dict().items() if key != "wall_seconds"}
+
+
+ENDINGS = {
+    "report delivered": ({}, {}),
+    "time limit reached": ({"worker": "talker"}, {}),
+    "finished by a person": ({"incidents": [incident("finish")]}, {}),
+    "stopped by a person": ({"incidents": [incident("stop")]}, {}),
+    "interrupted": ({"incidents": [incident("interrupt")]}, {}),
+    "disk limit reached": ({"incidents": [incident("disk_full")]}, {}),
+    "budget exhausted": ({}, {"budget_usd": 0.008}),
+    "wall limit reached": ({"faults": [{"kind": "outage", "from_minute": 4}]}, {}),
+    "model unreachable": ({"faults": [{"kind": "refused", "from_minute": 4}]}, {}),
+}
+
+
+@pytest.mark.parametrize("stop_reason", ENDINGS)
+def test_a_session_can_be_brought_to_each_of_its_ends_and_has_a_report_then(stop_reason):
+    keys, settings = ENDINGS[stop_reason]
+    result = simulate(script(**keys), minutes=15, settings=settings)
+    assert result.summary["stop_reason"] == stop_reason
+    assert result.summary["status"] == "sealed"
+    assert result.summary["final_report_written"] is True
+
+
+def test_the_same_seed_gives_the_same_session_and_another_seed_another():
+    first, again, other = (simulate("flaky", seed=seed, minutes=12) for seed in (5, 5, 6))
+    assert comparable(first) == comparable(again)
+    assert first.events_sha256 != other.events_sha256
+
+
+def test_the_same_seed_gives_the_same_session_in_another_process():
+    code = (
+        "from labkit.simulation import simulate; print(simulate('clumsy', seed=8, minutes=6).events_sha256)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=90
+    )
+    assert said.stdout.strip() == simulate("clumsy", seed=8, minutes=6).events_sha256
+
+
+@pytest.mark.parametrize("hours", [24.0, -24.0])
+def test_a_wall_clock_that_jumps_by_a_day_changes_time_stamps_and_nothing_else(tmp_path, hours):
+    usual = simulate(script(), minutes=15, folder=tmp_path / "usual")
+    jumped = simulate(
+        script(incidents=[incident("clock_jump", hours=hours)]), minutes=15, folder=tmp_path / "jumped"
+    )
+    rows = "SELECT id, step_number, elapsed_seconds, phase, event_type, sanitized_output FROM execution_logs"
+    assert jumped.query(rows) == usual.query(rows)
+    days = "SELECT COUNT(DISTINCT substr(timestamp, 1, 10)) FROM execution_logs"
+    assert (usual.query(days), jumped.query(days)) == ([(1,)], [(2,)])
+
+
+@pytest.mark.parametrize(("minutes", "median"), [(2.0, 2.0), (60.0, 30.0), (48 * 60.0, 1200.0)])
+def test_phases_begin_at_their_fractions_whatever_the_length(minutes, median):
+    latency = {"median_seconds": median, "spread": 0.1, "longest_seconds": 2 * median}
+    settings = {"request_timeout_seconds": 3600}
+    quick = {"median_seconds": median / 10, "spread": 0.1, "longest_seconds": median}
+    result = simulate(script(latency=latency, command_seconds=quick), minutes=minutes, settings=settings)
+    begun = {phase["name"]: phase["began_at"] / (minutes * 60) for phase in result.phases}
+    assert list(begun) == [phase.name for phase in PHASES]
+    one_step = 6 * median / (minutes * 60)  # the digest may be asked for in it, and its command takes time
+    for phase in PHASES:
+        assert phase.starts_at <= begun[phase.name] <= phase.starts_at + one_step
+
+
+def test_an_outage_of_the_provider_is_not_charged_and_a_pause_neither():
+    outage = script(faults=[{"kind": "outage", "from_minute": 5, "minutes": 8}])
+    away = simulate(outage, minutes=20)
+    pause = script(incidents=[incident("pause"), incident("unpause", 9.0)])
+    held = simulate(pause, minutes=20)
+    for result, minutes in ((away, 8), (held, 5)):
+        unpaid = result.simulated_seconds - result.summary["elapsed_seconds"]
+        assert (minutes - 1) * 60 < unpaid < (minutes + 2) * 60
+        assert result.summary["stop_reason"] == "report delivered"
+
+
+def test_a_gateway_that_is_away_for_a_while_gets_every_event_in_the_end():
+    result = simulate(script(incidents=[incident("gateway_away", minutes=3)]), minutes=15)
+    assert result.summary["stop_reason"] == "report delivered"
+    assert result.simulated_seconds > result.summary["elapsed_seconds"] + 60
+
+
+def test_nothing_of_a_session_is_executed_on_the_host(tmp_path, monkeypatch):
+    """Every way to start a process is closed; a command that would leave a trace leaves none."""
+
+    def refuse(*arguments, **_):
+        raise AssertionError(f"started: {arguments}")
+
+    monkeypatch.setattr("subprocess.Popen.__init__", refuse)
+    for name in ("system", "fork", "execve", "posix_spawn", "forkpty", "spawnve"):
+        monkeypatch.setattr(f"os.{name}", refuse)
+    trace = tmp_path / "trace"
+    touch = {"kind": "loop", "command": f"touch {trace}", "probability": 0.3, "purposes": ["worker"]}
+    result = simulate(script(faults=[touch]), minutes=15, folder=tmp_path / "sandbox")
+    assert result.faults["loop"] > 3
+    assert result.query("SELECT COUNT(*) FROM execution_logs WHERE command_or_input LIKE 'touch %'")[0][0] > 3
+    assert not trace.exists()
+    assert "AssertionError" not in str(result.query("SELECT guard_reason FROM execution_logs"))
+
+
+def test_the_record_names_the_guests_paths_and_never_the_temporary_folder(tmp_path):
+    result = simulate("clumsy", minutes=10, folder=tmp_path / "sandbox")
+    told = str(result.query("SELECT * FROM execution_logs")) + str(result.query("SELECT * FROM prompts"))
+    assert "/sandbox/workspace" in told
+    assert str(tmp_path) not in told
+
+
+def test_a_file_that_the_worker_wrote_can_be_read_back_by_it(tmp_path):
+    result = simulate(script(), minutes=30, folder=tmp_path / "sandbox")
+    reads = [text for (text,) in result.query(
+        "SELECT sanitized_output FROM execution_logs WHERE event_type='TOOL_RESULT' AND tool_name='read_file'"
+    )]  # fmt: skip
+    assert any(text.startswith("# ") for text in reads)
+    assert list((tmp_path / "sandbox/workspace/notes").glob("*.md"))
+
+
+def test_another_prompt_a_task_and_another_window_take_effect(tmp_path):
+    settings = {
+        "prompt": "Be brief. {{task}}",
+        "task": "Count to ten.",
+        "window_max_steps": 4,
+        "window_min_steps": 2,
+    }
+    tried = simulate(script(), minutes=15, settings=settings, folder=tmp_path / "tried")
+    usual = simulate(script(), minutes=15)
+    ((prompt,),) = tried.query("SELECT content FROM prompts WHERE name = 'worker'")
+    assert prompt.startswith("Be brief.")
+    assert "Count to ten." in prompt
+    assert tried.summary["digest_refreshes"] > usual.summary["digest_refreshes"]
+    assert tried.summary["prompt_tokens"] < usual.summary["prompt_tokens"]
