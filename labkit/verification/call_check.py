@@ -3,7 +3,7 @@
 Each TOOL_CALL must be one that a completion asked for, in its order; each TOOL_RESULT must stand in a later
 prompt, unless no later prompt was needed or a restart cut the step off; each result that a prompt shows must
 be in the record.
-Events are taken from the ledger: what run.db says else is `record_check`'s matter.
+Events are taken from the ledger as far as it goes: what run.db says else is `record_check`'s matter.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def check(evidence: Evidence) -> Result:
     exchanges = [row for row in evidence.ledger.exchanges if SEEN in row]
     if not exchanges:
         return result
-    events = [evidence.ledger.events[number] for number in sorted(evidence.ledger.events)]
+    events = evidence.told
     steps = _steps(events, result)
     _match(steps, exchanges, result)
     shown = _shown(exchanges)

@@ -72,8 +72,15 @@ class Evidence:
     @property
     def sealed_summary(self) -> dict | None:
         """As the ledger's RUN_SEALED has it, else run.db's; None for a run that was not sealed."""
-        rows = list(self.ledger.events.values()) or list(self.run.events.values())
-        return run_summary(rows)
+        heard = run_summary(list(self.ledger.events.values()))
+        return heard or run_summary(list(self.run.events.values()))
+
+    @property
+    def told(self) -> list[Row]:
+        """Every event in order: as the ledger heard it, then what run.db has behind that."""
+        last = max(self.ledger.events, default=0)
+        behind = {} if self.ledger.sealed else {n: row for n, row in self.run.events.items() if n > last}
+        return [row for _, row in sorted((self.ledger.events | behind).items())]
 
     @property
     def from_disks(self) -> bool:

@@ -155,7 +155,7 @@ class Lab:
 
 @dataclass
 class Copy:
-    """A copy of a collected run, and ways to change it. `seal` makes all sums fit again, as a forger would."""
+    """A copy of a collected run, and ways to change it. `seal` makes all sums fit, as a forger would."""
 
     folder: Path
 

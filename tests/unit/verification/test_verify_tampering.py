@@ -1,4 +1,4 @@
-"""TESTS: what was done to a collected run, and what `lab verify` says. The forger makes all sums fit again."""
+"""TESTS: what was done to a collected run, and what `lab verify` says. The forger makes all sums fit."""
 
 from __future__ import annotations
 
