@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from harness.settings import Settings
 
 FIRST_CHARS_PER_TOKEN = 3.5  # until the first usage figures calibrate it
+LEAST_PROMPT = 60_000  # characters for which the report's reserve is made at least
 CAUTION = 0.8  # a worst case assumes denser text than measured
 
 
@@ -34,7 +35,7 @@ class Purse:
         self.spent = 0.0
         self.unknown = 0.0
         self.chars_per_token = FIRST_CHARS_PER_TOKEN
-        self.reserve = self.worst_case(60_000)
+        self.reserve = self.worst_case(LEAST_PROMPT)
 
     @classmethod
     def of(cls, settings: Settings) -> Purse:
@@ -45,6 +46,10 @@ class Purse:
         """Dollars: a prompt of that many characters and the longest reply allowed."""
         tokens_in = chars / max(1.0, self.chars_per_token * CAUTION)
         return tokens_in * self.price_in + self.max_completion_tokens * self.price_out
+
+    def keep_for(self, chars: int) -> None:
+        """Keep enough for one call with a prompt of that many characters: the report's."""
+        self.reserve = self.worst_case(max(LEAST_PROMPT, chars))
 
     def allows(self, worst: float, final: bool) -> bool:
         """May a call with this worst case be made? Only the final phase may use the report's reserve."""

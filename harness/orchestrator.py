@@ -144,11 +144,13 @@ class Orchestrator:
             self.recorder.event(events.GUARD, guard_reason="the ballast was freed for the report")
 
     def _view(self, repeated: str | None) -> View:
+        chars = self.context.chars() + PROMPT_EXTRAS
+        self.purse.keep_for(chars)
         return View(
             disk_percent=self.desk.world.disk_percent(self.settings.paths.workspace),
             disk_limit_percent=self.settings.disk_limit_percent,
             spent=self.purse.spent + self.purse.unknown,
-            worst_next=self.purse.worst_case(self.context.chars() + PROMPT_EXTRAS),
+            worst_next=self.purse.worst_case(chars),
             budget=self.purse.budget,
             reserve=self.purse.reserve,
             repeated=repeated,

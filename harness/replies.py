@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -131,13 +132,32 @@ def _calls(raw: Any) -> tuple[ToolCall, ...]:
 def _usage(raw: Any) -> Usage:
     if raw is None:
         return Usage()
+    prompt, completion = (
+        _count(getattr(raw, "prompt_tokens", None)),
+        _count(getattr(raw, "completion_tokens", None)),
+    )
     prompt_details = getattr(raw, "prompt_tokens_details", None)
     completion_details = getattr(raw, "completion_tokens_details", None)
-    cost = (getattr(raw, "model_extra", None) or {}).get("cost")
     return Usage(
-        prompt=raw.prompt_tokens,
-        completion=raw.completion_tokens,
-        cached=getattr(prompt_details, "cached_tokens", None),
-        reasoning=getattr(completion_details, "reasoning_tokens", None),
-        cost=float(cost) if isinstance(cost, (int, float)) and cost >= 0 else None,
+        prompt=prompt,
+        completion=completion,
+        cached=_part(getattr(prompt_details, "cached_tokens", None), prompt),
+        reasoning=_part(getattr(completion_details, "reasoning_tokens", None), completion),
+        cost=_dollars((getattr(raw, "model_extra", None) or {}).get("cost")),
     )
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 50 else None
+
+
+def _part(value: Any, whole: int | None) -> int | None:
+    """A subset is never more than the whole of it."""
+    count = _count(value)
+    return count if count is None or whole is None else min(count, whole)
+
+
+def _dollars(value: Any) -> float | None:
+    """JSON knows no NaN and no Infinity, but Python reads them."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < math.inf else None

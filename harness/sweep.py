@@ -89,6 +89,9 @@ class Sweep:
         if seen.exempt or depth >= DEEPEST:
             return
         for name in sorted(seen.folders):
+            if time.monotonic() > self.ends:
+                self.found.complete = False
+                return
             try:
                 with _opened(name, os.O_DIRECTORY, handle) as below:
                     self._visit(f"{path}/{name}", below, depth + 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
+from itertools import islice, takewhile
 from pathlib import Path
 
 from harness.text import clean
@@ -17,17 +19,19 @@ SCHEMA = schema(
     path={"type": "string", "description": "A folder of the workspace, default all of it", "optional": True},
 )
 MAX_LINES, MAX_DEPTH, MAX_PER_FOLDER = 400, 5, 150
+SECONDS = 5.0
 
 
 def run(arguments: dict, desk: Desk) -> Outcome:
     try:
         top = allowed(arguments.get("path") or ".", desk)
-        lines = list(_lines(top, 0))
+        ends = time.monotonic() + SECONDS
+        lines = list(islice(takewhile(lambda _: time.monotonic() < ends, _lines(top, 0)), MAX_LINES + 1))
     except (OSError, ValueError) as error:
         return Outcome(f"Not listed: {getattr(error, 'strerror', None) or error}")
     shown = lines[:MAX_LINES]
-    if len(lines) > MAX_LINES:
-        shown.append(f"[{len(lines) - MAX_LINES} more lines; list a folder by its path]")
+    if len(lines) > MAX_LINES or time.monotonic() >= ends:
+        shown.append("[there is more; list a folder by its path]")
     return Outcome("\n".join(shown) or "(empty)")
 
 
@@ -35,15 +39,26 @@ def _lines(folder: Path, depth: int) -> Iterator[str]:
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries[:MAX_PER_FOLDER]:
-        indent, name = "  " * depth, clean(entry.name.encode(errors="replace").decode(errors="replace"))
+        indent, name = "  " * depth, _printable(entry.name)
         if entry.is_dir(follow_symlinks=False):
             yield f"{indent}{name}/"
             if depth < MAX_DEPTH and entry.name not in (".git", "__pycache__", "node_modules"):
                 yield from _readable(Path(entry.path), depth + 1)
         else:
-            yield f"{indent}{name}  {entry.stat(follow_symlinks=False).st_size} bytes"
+            yield f"{indent}{name}  {_size(entry)}"
     if len(entries) > MAX_PER_FOLDER:
         yield f"{'  ' * depth}[{len(entries) - MAX_PER_FOLDER} more entries here]"
+
+
+def _printable(name: str) -> str:
+    return clean(name.encode(errors="replace").decode(errors="replace")).replace("\n", "?")
+
+
+def _size(entry: os.DirEntry) -> str:
+    try:
+        return f"{entry.stat(follow_symlinks=False).st_size} bytes"
+    except OSError:
+        return "(gone)"
 
 
 def _readable(folder: Path, depth: int) -> Iterator[str]:

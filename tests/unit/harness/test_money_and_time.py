@@ -1,5 +1,7 @@
 """UNIT: the purse, the clock, the nudges and the guards."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from harness.clock import Clock, spoken
@@ -7,6 +9,7 @@ from harness.guards import GUARDS, View
 from harness.money import Purse, Usage
 from harness.nudges import Nudges, time_nudge
 from harness.phases import PHASES
+from harness.replies import _usage
 
 
 def test_the_reference_runs_bill_is_met_without_counting_cached_or_reasoning_tokens_twice():
@@ -14,6 +17,55 @@ def test_the_reference_runs_bill_is_met_without_counting_cached_or_reasoning_tok
     cost = purse.price(Usage(prompt=11_300_000, completion=430_000, cached=9_000_000, reasoning=200_000))
     assert cost == pytest.approx(1.216, abs=0.001)
     assert purse.price(Usage(prompt=11_300_000, completion=430_000, cost=1.15)) == 1.15
+
+
+def test_the_reference_runs_arithmetic_holds_call_by_call_and_a_bill_goes_before_the_price_table():
+    """745 calls, 11.3 M tokens in and 430 k out at $0.10 and $0.20 a million; $1.15 were billed."""
+    purse = Purse(25.0, 0.10, 0.20, 8192)
+    calls = [(15_168, 577)] * 745
+    for tokens_in, tokens_out in calls:
+        usage = Usage(
+            prompt=tokens_in, completion=tokens_out, cached=tokens_in // 7, reasoning=tokens_out // 2
+        )
+        purse.settle(purse.price(usage), purse.worst_case(60_000))
+    assert sum(tokens_in for tokens_in, _ in calls) == pytest.approx(11_300_000, rel=0.001)
+    assert sum(tokens_out for _, tokens_out in calls) == pytest.approx(430_000, rel=0.001)
+    assert purse.spent == pytest.approx(11.3 * 0.10 + 0.43 * 0.20, abs=0.001)
+    billed = Purse(25.0, 0.10, 0.20, 8192)
+    for tokens_in, tokens_out in calls:
+        billed.settle(billed.price(Usage(tokens_in, tokens_out, cost=1.15 / 745)), 0)
+    assert billed.spent == pytest.approx(1.15)
+    assert billed.spent < purse.spent
+
+
+@pytest.mark.parametrize("lie", [float("nan"), float("inf"), -1, True, "0.1", None, [1]])
+def test_a_cost_that_is_no_amount_of_money_is_unknown(lie):
+    raw = SimpleNamespace(prompt_tokens=10, completion_tokens=5, model_extra={"cost": lie})
+    assert _usage(raw).cost is None
+
+
+@pytest.mark.parametrize("lie", [-5, True, "10", 1.5, None, 1 << 60])
+def test_a_count_that_is_no_count_is_unknown(lie):
+    usage = _usage(SimpleNamespace(prompt_tokens=lie, completion_tokens=lie))
+    assert (usage.prompt, usage.completion) == (None, None)
+    assert Purse(1, 1, 1, 1).price(usage) is None
+
+
+def test_cached_and_reasoning_tokens_are_never_more_than_what_they_are_a_part_of():
+    raw = SimpleNamespace(
+        prompt_tokens=100, completion_tokens=50, prompt_tokens_details=SimpleNamespace(cached_tokens=900),
+        completion_tokens_details=SimpleNamespace(reasoning_tokens=900),
+    )  # fmt: skip
+    assert (_usage(raw).cached, _usage(raw).reasoning) == (100, 50)
+
+
+def test_the_reserve_grows_with_the_prompt_that_the_report_would_need():
+    purse = Purse(25.0, 0.10, 0.20, 8192)
+    small = purse.reserve
+    purse.keep_for(400_000)
+    assert purse.reserve == purse.worst_case(400_000) > small
+    purse.keep_for(10)
+    assert purse.reserve == small
 
 
 def test_an_unknown_cost_is_neither_nothing_nor_everything():

@@ -1,10 +1,11 @@
 """UNIT: the four phases."""
 
 import pytest
+from test_tools import make_desk
 
 from harness.phases import FINAL, PHASES, phase_at
 from harness.prompting import FOLDER
-from harness.tools import TOOLS, schemas
+from harness.tools import TOOLS, schemas, use
 
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.name)
@@ -12,6 +13,20 @@ def test_every_phase_owns_a_tool_that_can_write_its_deliverable(phase):
     assert phase.written_with in phase.tools
     folder = {"write_scratchpad": "notes/", "write_script": "scripts/"}[phase.written_with]
     assert phase.deliverable.startswith(folder)
+
+
+@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.name)
+def test_every_phases_own_tool_really_writes_its_deliverable(phase, tmp_path):
+    desk = make_desk(tmp_path)
+    desk.phase = phase
+    path = phase.deliverable.replace("*.md", "finding.md").replace("*", "probe.py").replace("vN", "v2")
+    told = use(phase.written_with, {"filename": path.split("/")[1], "content": "x\n"}, desk).text
+    assert told.startswith(f"Written: {path}")
+    assert (desk.settings.paths.workspace / path).read_text() == "x\n"
+    kind = {"SYNTHESIS": ("MASTER_SUMMARY", 2), "DEVELOPMENT": ("SCRIPT", 1)}.get(
+        phase.name, ("SCRATCHPAD", 1)
+    )
+    assert desk.recorder.query("SELECT file_path, file_type, version FROM file_registry") == [(path, *kind)]
 
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.name)
