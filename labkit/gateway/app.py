@@ -22,6 +22,7 @@ from labkit.gateway.ledger import BadEvents, ForeignRun, Ledger
 from labkit.gateway.providers.rehearsal import pages
 from labkit.gateway.refusal import Refusal
 from labkit.gateway.relay import Relay
+from labkit.gateway.watchdog import Signs
 
 MAX_BODY = 20 * 1024 * 1024
 
@@ -101,6 +102,7 @@ def build(run_dir: Path, config: GatewayConfig, ledger: Ledger, relay: Relay) ->
         exception_handlers={Refusal: _refused, OSError: _disk, ClientDisconnect: _gone},
     )
     gateway_app.state.refusals = {}
+    gateway_app.state.signs = Signs()
     return gateway_app
 
 
@@ -108,6 +110,7 @@ def _admitted(admission: Admission, handler: Handler) -> Handler:
     async def checked(request: Request) -> Response:
         source = request.client.host if request.client else ""
         request.state.token = admission.check(request.headers.get("authorization", ""), source)
+        request.app.state.signs.heard(request.headers.get("lab-quiet"))
         return await handler(request)
 
     return checked

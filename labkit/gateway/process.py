@@ -17,16 +17,19 @@ from labkit.errors import LabError
 from labkit.gateway import completion, keys, pidfile, server
 from labkit.gateway.completion import Hook
 from labkit.gateway.config import GatewayConfig
+from labkit.gateway.helpers import Helpers
 
 LOG_NAME = "gateway.log"
 START_SECONDS = 60.0  # Python and its packages load slowly on a machine that is busy with a guest
 STOP_SECONDS = 15.0
 
 
-def start(run_dir: Path, config: GatewayConfig, hook: Hook | None = None) -> int:
+def start(
+    run_dir: Path, config: GatewayConfig, hook: Hook | None = None, helpers: Helpers | None = None
+) -> int:
     """Start the gateway of RUN_DIR; its pid once it answers. LabError with one sentence when not.
 
-    hook: what it does once when the run is over.
+    hook: what it does once when the run is over. helpers: who knows the guest, for its watchdog.
     """
     run_dir = Path(run_dir)
     if (pid := pidfile.read(run_dir)) is not None:
@@ -34,7 +37,7 @@ def start(run_dir: Path, config: GatewayConfig, hook: Hook | None = None) -> int
         raise LabError(message, "`lab watch` shows the run")
     _preflight(run_dir, config)
     config.save(run_dir)
-    child = _spawn(run_dir, hook or Hook())
+    child = _spawn(run_dir, (hook or Hook()).environment() | (helpers or Helpers()).environment())
     try:
         _wait_until_it_answers(run_dir, config, child)
     except BaseException:
@@ -85,8 +88,8 @@ def _preflight(run_dir: Path, config: GatewayConfig) -> None:
     server.listen(config.bind, config.port).close()
 
 
-def _spawn(run_dir: Path, hook: Hook) -> subprocess.Popen:
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", completion.VARIABLE: "", **hook.environment()}
+def _spawn(run_dir: Path, wanted: dict[str, str]) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", completion.VARIABLE: "", **wanted}
     source = str(Path(labkit.__file__).parent.parent)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (source, environment.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "labkit.gateway", str(run_dir.resolve())]

@@ -81,6 +81,26 @@ class Progress:
             self.notes |= {name for name in names if not name.startswith("master")}
 
 
+def outside_summary(progress: Progress, run_id: str) -> dict:
+    """A run summary made from the events alone, for a run that nobody in the guest seals any more."""
+    return {
+        "run_id": run_id,
+        "status": "unsealed",
+        "stop_reason": "interrupted",
+        "elapsed_seconds": progress.elapsed,
+        "steps": progress.step,
+        "events": progress.events,
+        "cost_usd": round(progress.cost_usd, 6),
+        "nudges": progress.nudges,
+        "notes": len(progress.notes),
+        "scripts": len(progress.scripts),
+        "masters": len(progress.masters),
+        "inspector_reviews": progress.reviews,
+        "inspector_blocks": progress.blocks,
+        "made_by": "the gateway, from the ledger",
+    }
+
+
 def _written(arguments: str) -> set[str]:
     """The file name in the arguments of a write tool, without its folder; empty when they are unreadable."""
     try:

@@ -21,12 +21,15 @@ from labkit.errors import LabError
 from labkit.gateway import app, commands, completion, keys, pidfile
 from labkit.gateway.budget import Budget
 from labkit.gateway.config import GatewayConfig
+from labkit.gateway.helpers import Helpers
 from labkit.gateway.ledger import Ledger
 from labkit.gateway.page import access
 from labkit.gateway.page import serving as page
 from labkit.gateway.page.board import Board
+from labkit.gateway.progress import outside_summary
 from labkit.gateway.providers import Provider, rehearsal
 from labkit.gateway.relay import Relay
+from labkit.gateway.watchdog import Signs, Watchdog
 
 LINGER_SECONDS = 600.0  # after RUN_SEALED: the guest may still push or ask
 SHUTDOWN_SECONDS = 5
@@ -60,20 +63,37 @@ async def _serve(
     ledger = _ledger(run_dir, config)
     budget = Budget(run_dir, config, ledger)
     async with _provider(run_dir, config, key) as provider:
-        server = _server(app.build(run_dir, config, ledger, Relay(config, budget, provider)))
+        asgi = app.build(run_dir, config, ledger, Relay(config, budget, provider))
+        server = _server(asgi)
         over = _Over(run_dir, config, ledger)
         board = Board(run_dir, config, lambda: budget.spent)
-        watcher = asyncio.create_task(_stop_when_over(server, over, linger_seconds))
+        tasks = [asyncio.create_task(_stop_when_over(server, over, linger_seconds))]
+        dog = _watchdog(run_dir, config, ledger, asgi.state.signs, board, over)
+        tasks.append(asyncio.create_task(dog.run()))
         log.info("run %s: on %s:%d for %s", config.run_id, config.bind, config.port, config.provider)
         try:
             async with page.served(run_dir, config, board, listen, _server):
                 await server.serve(sockets=[listener])
         finally:
-            watcher.cancel()
+            for task in tasks:
+                task.cancel()
             if ledger.sealed_at is not None or over.gave_up:
                 access.withdraw(run_dir)
             over.tell_if_sealed(LAST_WORD_SECONDS)
             ledger.close()
+
+
+def _watchdog(
+    run_dir: Path, config: GatewayConfig, ledger: Ledger, signs: Signs, board: Board, over: _Over
+) -> Watchdog:
+    def outside() -> dict:
+        summary = outside_summary(board.progress, config.run_id)
+        over.tell({"status": "not sealed", "stop_reason": "given up by the watchdog"})
+        return summary
+
+    dog = Watchdog(run_dir, config, ledger, signs, Helpers.from_environment(), outside)
+    board.alarm = dog.alarm
+    return dog
 
 
 def _ledger(run_dir: Path, config: GatewayConfig) -> Ledger:
@@ -124,7 +144,9 @@ class _Over:
 
     def tell_that_we_give_up(self) -> None:
         self.gave_up = True
-        summary = {"status": "not sealed", "stop_reason": "the gateway's wall limit"}
+        self.tell({"status": "not sealed", "stop_reason": "the gateway's wall limit"})
+
+    def tell(self, summary: dict) -> None:
         completion.tell_once(self.run_dir, self.config, self.hook, summary)
 
 
