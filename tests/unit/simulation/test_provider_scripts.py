@@ -32,11 +32,9 @@ STATUS = {
 
 
 @pytest.mark.parametrize("kind", STATUS)
-def test_a_fault_is_met_by_the_harness_as_what_it_is(tmp_path, kind):
+def test_a_fault_is_met_by_the_harness_as_what_it_is(memory, kind):
     fault = {"kind": kind, "steps": [3], "attempts": 1, "purposes": ["worker"]}
-    result = simulate(
-        Script.from_dict({"latency": SLOW, "faults": [fault]}), minutes=6, folder=tmp_path / "s"
-    )
+    result = simulate(Script.from_dict({"latency": SLOW, "faults": [fault]}), minutes=6, folder=memory / "s")
     asked = result.query(
         "SELECT status FROM api_requests WHERE step_number = 3 AND purpose = 'worker' LIMIT 1"
     )
@@ -46,11 +44,9 @@ def test_a_fault_is_met_by_the_harness_as_what_it_is(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in REPLY if kind not in STATUS])
-def test_an_odd_reply_ends_no_session_and_is_answered(tmp_path, kind):
+def test_an_odd_reply_ends_no_session_and_is_answered(memory, kind):
     fault = {"kind": kind, "steps": [3, 4], "purposes": ["worker"]}
-    result = simulate(
-        Script.from_dict({"latency": SLOW, "faults": [fault]}), minutes=6, folder=tmp_path / "s"
-    )
+    result = simulate(Script.from_dict({"latency": SLOW, "faults": [fault]}), minutes=6, folder=memory / "s")
     assert result.faults == {kind: 2}
     assert result.summary["stop_reason"] == "report delivered"
     counts = result.query(
@@ -59,7 +55,7 @@ def test_an_odd_reply_ends_no_session_and_is_answered(tmp_path, kind):
     assert counts == [(0,)]
 
 
-def test_a_provider_asks_to_wait_and_is_waited_for(tmp_path):
+def test_a_provider_asks_to_wait_and_is_waited_for(memory):
     fault = {
         "kind": "rate_limit",
         "steps": [2],
@@ -89,17 +85,17 @@ def test_a_shipped_script_plays_a_short_session_to_its_seal(name):
     assert f"`{name}`" in PAGE
 
 
-def test_scripted_commands_are_answered_with_the_scripts_words(tmp_path):
+def test_scripted_commands_are_answered_with_the_scripts_words(memory):
     command = {"match": "^python3", "output": "forty-two", "seconds": 3, "exit_code": 7}
-    result = simulate(Script.from_dict({"commands": [command]}), minutes=4, folder=tmp_path / "s")
+    result = simulate(Script.from_dict({"commands": [command]}), minutes=4, folder=memory / "s")
     told = result.query("SELECT sanitized_output FROM execution_logs WHERE tool_name='execute_shell'")
     assert ("forty-two\n[exit code 7]",) in told
 
 
-def test_a_command_longer_than_its_limit_is_told_to_be_killed_at_it(tmp_path):
+def test_a_command_longer_than_its_limit_is_told_to_be_killed_at_it(memory):
     command = {"match": "", "output": "begun", "seconds": 9000}
     script = Script.from_dict({"commands": [command]})
-    result = simulate(script, minutes=30, settings={"command_timeout_seconds": 60}, folder=tmp_path / "s")
+    result = simulate(script, minutes=30, settings={"command_timeout_seconds": 60}, folder=memory / "s")
     told = str(result.query("SELECT sanitized_output FROM execution_logs WHERE tool_name='execute_shell'"))
     assert "killed after 60 s" in told
 

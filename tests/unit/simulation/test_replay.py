@@ -16,11 +16,11 @@ TALK = (
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("recorded") / "sandbox"
+def recorded(memory_folder):
+    folder = memory_folder / "recorded"
     faults = [{"kind": "server", "probability": 0.1}, {"kind": "empty", "probability": 0.1}]
     script = Script.from_dict({"latency": SLOW, "faults": faults, "block_probability": 0.4})
-    return simulate(script, seed=3, minutes=20, folder=folder)
+    return simulate(script, seed=3, minutes=14, folder=folder)
 
 
 @pytest.fixture
@@ -28,17 +28,17 @@ def database(recorded):
     return recorded.folder / "telemetry/sealed/run.db"
 
 
-def test_a_replay_says_and_does_what_was_recorded_when_it_was_recorded(recorded, database, tmp_path):
-    again = simulate(seed=99, replay=database, folder=tmp_path / "again")
+def test_a_replay_says_and_does_what_was_recorded_when_it_was_recorded(recorded, database, memory):
+    again = simulate(seed=99, replay=database, folder=memory / "again")
     assert again.query(TALK) == recorded.query(TALK)
-    assert again.replayed["played"] == again.replayed["attempts"] > 30
+    assert again.replayed["played"] == again.replayed["attempts"] > 20
     assert again.summary["inspector_blocks"] == recorded.summary["inspector_blocks"] > 0
 
 
-def test_a_replay_takes_its_length_and_cap_from_the_record(database, tmp_path):
-    again = simulate(replay=database, folder=tmp_path / "again")
+def test_a_replay_takes_its_length_and_cap_from_the_record(database, memory):
+    again = simulate(replay=database, folder=memory / "again")
     ((told,),) = again.query("SELECT sanitized_output FROM execution_logs WHERE id = 1")
-    assert '"minutes": 20' in told
+    assert '"minutes": 14' in told
 
 
 def test_a_replay_under_a_smaller_window_costs_something_else(recorded, database):
@@ -48,7 +48,7 @@ def test_a_replay_under_a_smaller_window_costs_something_else(recorded, database
 
 
 def test_a_replay_goes_on_after_the_record_when_it_is_given_more_time(recorded, database):
-    longer = simulate(replay=database, minutes=60)
+    longer = simulate(replay=database, minutes=30)
     assert longer.summary["stop_reason"] == "report delivered"
     assert longer.replayed["played"] <= longer.replayed["attempts"]
 
@@ -62,19 +62,19 @@ def test_faults_of_a_script_come_on_top_of_a_record(database):
     assert again.faults["server"] > 0
 
 
-def test_a_record_without_a_table_of_requests_is_played_too(database, tmp_path):
-    old = tmp_path / "old.db"
+def test_a_record_without_a_table_of_requests_is_played_too(database, memory):
+    old = memory / "old.db"
     with sqlite3.connect(database) as source, sqlite3.connect(old) as target:
         source.backup(target)
         target.execute("DROP TABLE api_requests")
     again = simulate(replay=old)
     assert again.summary["final_report_written"]
-    assert again.replayed["played"] > 20
+    assert again.replayed["played"] > 15
 
 
-def test_recorded_commands_are_never_run(database, tmp_path):
-    trace = tmp_path / "trace"
-    changed = tmp_path / "changed.db"
+def test_recorded_commands_are_never_run(database, memory):
+    trace = memory / "trace"
+    changed = memory / "changed.db"
     with sqlite3.connect(database) as source, sqlite3.connect(changed) as target:
         source.backup(target)
         target.execute(
@@ -82,12 +82,12 @@ def test_recorded_commands_are_never_run(database, tmp_path):
             "'execute_shell'",
             (f"touch {trace}",),
         )
-    again = simulate(replay=changed, folder=tmp_path / "again")
+    again = simulate(replay=changed, folder=memory / "again")
     assert again.query("SELECT COUNT(*) FROM execution_logs WHERE command_or_input LIKE 'touch %'")[0][0] > 5
     assert not trace.exists()
 
 
-def test_what_is_no_record_is_refused_in_a_sentence(tmp_path):
-    (tmp_path / "run.db").write_text("no database")
+def test_what_is_no_record_is_refused_in_a_sentence(memory):
+    (memory / "run.db").write_text("no database")
     with pytest.raises(LabError, match="can't be replayed"):
-        simulate(replay=tmp_path / "run.db")
+        simulate(replay=memory / "run.db")

@@ -62,10 +62,10 @@ def test_the_same_seed_gives_the_same_session_in_another_process():
 
 
 @pytest.mark.parametrize("hours", [24.0, -24.0])
-def test_a_wall_clock_that_jumps_by_a_day_changes_time_stamps_and_nothing_else(tmp_path, hours):
-    usual = simulate(script(), minutes=15, folder=tmp_path / "usual")
+def test_a_wall_clock_that_jumps_by_a_day_changes_time_stamps_and_nothing_else(memory, hours):
+    usual = simulate(script(), minutes=15, folder=memory / "usual")
     jumped = simulate(
-        script(incidents=[incident("clock_jump", hours=hours)]), minutes=15, folder=tmp_path / "jumped"
+        script(incidents=[incident("clock_jump", hours=hours)]), minutes=15, folder=memory / "jumped"
     )
     rows = "SELECT id, step_number, elapsed_seconds, phase, event_type, sanitized_output FROM execution_logs"
     assert jumped.query(rows) == usual.query(rows)
@@ -103,7 +103,7 @@ def test_a_gateway_that_is_away_for_a_while_gets_every_event_in_the_end():
     assert result.simulated_seconds > result.summary["elapsed_seconds"] + 60
 
 
-def test_nothing_of_a_session_is_executed_on_the_host(tmp_path, monkeypatch):
+def test_nothing_of_a_session_is_executed_on_the_host(memory, monkeypatch):
     """Every way to start a process is closed; a command that would leave a trace leaves none."""
 
     def refuse(*arguments, **_):
@@ -112,39 +112,39 @@ def test_nothing_of_a_session_is_executed_on_the_host(tmp_path, monkeypatch):
     monkeypatch.setattr("subprocess.Popen.__init__", refuse)
     for name in ("system", "fork", "execve", "posix_spawn", "forkpty", "spawnve"):
         monkeypatch.setattr(f"os.{name}", refuse)
-    trace = tmp_path / "trace"
+    trace = memory / "trace"
     touch = {"kind": "loop", "command": f"touch {trace}", "probability": 0.3, "purposes": ["worker"]}
-    result = simulate(script(faults=[touch]), minutes=15, folder=tmp_path / "sandbox")
+    result = simulate(script(faults=[touch]), minutes=15, folder=memory / "sandbox")
     assert result.faults["loop"] > 3
     assert result.query("SELECT COUNT(*) FROM execution_logs WHERE command_or_input LIKE 'touch %'")[0][0] > 3
     assert not trace.exists()
     assert "AssertionError" not in str(result.query("SELECT guard_reason FROM execution_logs"))
 
 
-def test_the_record_names_the_guests_paths_and_never_the_temporary_folder(tmp_path):
-    result = simulate("clumsy", minutes=10, folder=tmp_path / "sandbox")
+def test_the_record_names_the_guests_paths_and_never_the_temporary_folder(memory):
+    result = simulate("clumsy", minutes=10, folder=memory / "sandbox")
     told = str(result.query("SELECT * FROM execution_logs")) + str(result.query("SELECT * FROM prompts"))
     assert "/sandbox/workspace" in told
-    assert str(tmp_path) not in told
+    assert str(memory) not in told
 
 
-def test_a_file_that_the_worker_wrote_can_be_read_back_by_it(tmp_path):
-    result = simulate(script(), minutes=30, folder=tmp_path / "sandbox")
+def test_a_file_that_the_worker_wrote_can_be_read_back_by_it(memory):
+    result = simulate(script(), minutes=30, folder=memory / "sandbox")
     reads = [text for (text,) in result.query(
         "SELECT sanitized_output FROM execution_logs WHERE event_type='TOOL_RESULT' AND tool_name='read_file'"
     )]  # fmt: skip
     assert any(text.startswith("# ") for text in reads)
-    assert list((tmp_path / "sandbox/workspace/notes").glob("*.md"))
+    assert list((memory / "sandbox/workspace/notes").glob("*.md"))
 
 
-def test_another_prompt_a_task_and_another_window_take_effect(tmp_path):
+def test_another_prompt_a_task_and_another_window_take_effect(memory):
     settings = {
         "prompt": "Be brief. {{task}}",
         "task": "Count to ten.",
         "window_max_steps": 4,
         "window_min_steps": 2,
     }
-    tried = simulate(script(), minutes=15, settings=settings, folder=tmp_path / "tried")
+    tried = simulate(script(), minutes=15, settings=settings, folder=memory / "tried")
     usual = simulate(script(), minutes=15)
     ((prompt,),) = tried.query("SELECT content FROM prompts WHERE name = 'worker'")
     assert prompt.startswith("Be brief.")
