@@ -8,17 +8,20 @@ import math
 import os
 import pwd
 import secrets
+import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from harness import prompting
 from harness.settings import NETWORKS, Settings, SettingsError, from_dict
-from labkit.config import Lab
+from labkit import runs
+from labkit.config import REPO, Lab
 from labkit.errors import USAGE, LabError
 from labkit.gateway import days
 from labkit.gateway.completion import Hook
 from labkit.gateway.config import GatewayConfig, token_hash
+from labkit.gateway.helpers import Helpers
 
 MAX_MINUTES = 48 * 60
 MAX_BUDGET_USD = 10_000
@@ -161,6 +164,15 @@ def gateway_config(lab: Lab, wanted: Plan, token: str) -> GatewayConfig:
 def hook(lab: Lab) -> Hook:
     """What the gateway does once when the run is over."""
     return Hook(tuple(lab.run["run_on_complete_command"]), lab.run["run_on_complete_webhook"])
+
+
+def helpers(lab: Lab, run_id: str) -> Helpers:
+    """What the gateway's watchdog starts when the session is in trouble, with the inventory of now."""
+    program = f"import sys; sys.path.insert(0, {str(REPO)!r}); from labkit.mend import main; "
+    program += "sys.exit(main(sys.argv[1:]))"
+    where = (str(lab.inventory.resolve()), str(runs.default_root().resolve()), run_id)
+    line = (sys.executable, "-P", "-c", program, *where)
+    return Helpers(guest=(*line, "guest"), repair=(*line, "repair"), seal=(*line, "seal"))
 
 
 def caller_home() -> Path:

@@ -24,7 +24,7 @@ from labkit.gateway.config import GatewayConfig, token_hash
 from labkit.gateway.ledger import EVENTS, REQUESTS, EventTail, run_summary
 from labkit.guest import URI, Hypervisor
 from labkit.harness_archive import build
-from labkit.plan import hook
+from labkit.plan import helpers, hook
 from labkit.progress import Progress
 from labkit.ssh import Shell
 
@@ -194,7 +194,7 @@ def _last_sign(folder: Path, config: GatewayConfig) -> float:
 
 def _start_gateway(lab: Lab, folder: Path, config: GatewayConfig, progress: Progress) -> None:
     with progress.step("starting the gateway on its record"):
-        pid = process.start(folder, config, hook(lab))
+        pid = process.start(folder, config, hook(lab), helpers(lab, folder.name))
         progress.say(awake.keep(pid, folder.name))
 
 

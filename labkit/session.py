@@ -17,7 +17,7 @@ from labkit.gateway.files import read_lines
 from labkit.gateway.ledger import EVENTS, EventTail, run_summary
 from labkit.guest import Hypervisor
 from labkit.harness_archive import build
-from labkit.plan import Plan, data_use, gateway_config, harness_settings, hook
+from labkit.plan import Plan, data_use, gateway_config, harness_settings, helpers, hook
 from labkit.progress import Progress
 from labkit.ssh import Shell
 
@@ -79,7 +79,7 @@ def begin(
     state.update(lab.dir, run=wanted.run_id, collected=False, dirty=True)
     with _forgotten_unless_begun(lab, run_dir, keep):
         with progress.step("starting the gateway"):
-            pid = process.start(run_dir, gateway, hook(lab))
+            pid = process.start(run_dir, gateway, hook(lab), helpers(lab, wanted.run_id))
             progress.say(awake.keep(pid, wanted.run_id))
         with progress.step("installing the harness and starting the session"):
             start_harness(lab, archive, {**settings, "token": token}, progress)

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from labkit import drift, fingerprint, lock, network_gate, session, snapshot, state
 from labkit.config import Lab
 from labkit.errors import LabError
-from labkit.gateway import process
+from labkit.gateway import commands, process, watchdog
 from labkit.gateway.ledger import EVENTS, EventTail
+from labkit.gateway.page import access
 from labkit.gateway.progress import Progress
 from labkit.guest import Hypervisor
 
@@ -151,6 +152,10 @@ def sentence(known: dict[str, Any]) -> str:
     lines.append(f"snapshot: {known['snapshot']}{yet}{taken}")
     if known["run"]:
         lines.append(_run_line(known))
+        lines += [f"the watchdog: {known['watchdog']}"] if known.get("watchdog") else []
+        waiting = [item for item in known.get("commands", []) if item["state"] != "acknowledged"]
+        if not (known["sealed"] or known["collected"]):
+            lines += [f"command {item['id']}, {item['name']}: {item['state']}" for item in waiting]
     lines += known["drift"] + known["problems"]
     if known["at_work"]:
         lines.append(known["at_work"]["said"])
@@ -173,6 +178,8 @@ def _run(folder: Path, problems: list[str]) -> dict[str, Any]:
     for row in EventTail(folder).poll():
         progress.apply(row)
     settings = _unless_broken(lambda: _settings(folder), problems, {})
+    for name, more in zip(("minutes", "budget_usd"), commands.extension(folder), strict=True):
+        settings = settings | {name: settings[name] + more} if name in settings else settings
     return {
         "phase": progress.phase,
         "step": progress.step,
@@ -183,7 +190,16 @@ def _run(folder: Path, problems: list[str]) -> dict[str, Any]:
         "sealed": progress.summary is not None,
         "gateway_alive": process.alive(folder),
         "quiet_seconds": _quiet(folder),
+        "watchdog": watchdog.unresolved(folder) if progress.summary is None else "",
+        "commands": _commands(folder),
+        "page": access.read(folder).get("url"),
     }
+
+
+def _commands(folder: Path) -> list[dict[str, Any]]:
+    """What was asked of the session: id, name, args, who, why, state (queued, delivered, acknowledged)."""
+    keys = ("id", "name", "args", "who", "why", "time", "state")
+    return [{key: item[key] for key in keys if key in item} for item in commands.listed(folder)]
 
 
 def _quiet(folder: Path) -> float | None:
