@@ -74,7 +74,7 @@ def tell_once(
 
 def _environment(config: GatewayConfig) -> dict[str, str]:
     """Without the provider's key and the webhook's address."""
-    hidden = {VARIABLE, config.key_env}
+    hidden = {VARIABLE, config.key_env, config.management_key_env}
     return {name: value for name, value in os.environ.items() if name not in hidden}
 
 

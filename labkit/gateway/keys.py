@@ -66,8 +66,14 @@ class RedactingFormatter(logging.Formatter):
 
     def __init__(self, key: str) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
-        self._key = key
+        self._keys = [key]
+
+    def also_hide(self, key: str) -> None:
+        """One more key that must stand in no line from here on."""
+        self._keys.append(key)
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record).encode("utf-8", "backslashreplace")
-        return redact(text, self._key).decode("utf-8")
+        for key in self._keys:
+            text = redact(text, key)
+        return text.decode("utf-8")

@@ -14,7 +14,7 @@ import httpx2
 
 import labkit
 from labkit.errors import LabError
-from labkit.gateway import completion, keys, pidfile, server
+from labkit.gateway import completion, keys, pidfile, run_key, server
 from labkit.gateway.completion import Hook
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.helpers import Helpers
@@ -85,6 +85,7 @@ def _preflight(run_dir: Path, config: GatewayConfig) -> None:
         raise LabError(message, "run it as the user who owns the folder above it") from None
     server.check_folder(run_dir)
     keys.provider_key(config)
+    run_key.management_key(config)
     server.listen(config.bind, config.port).close()
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import uvicorn
 
 from labkit.errors import LabError
-from labkit.gateway import app, commands, completion, keys, pidfile
+from labkit.gateway import app, commands, completion, keys, pidfile, run_key
 from labkit.gateway.budget import Budget
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.helpers import Helpers
@@ -62,7 +62,12 @@ async def _serve(
 ) -> None:
     ledger = _ledger(run_dir, config)
     budget = Budget(run_dir, config, ledger)
-    async with _provider(run_dir, config, key) as provider:
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(ledger.close)  # last of all: what the run's key was billed is in it
+        left = max(0.0, config.budget_usd + commands.Extension(run_dir).usd - budget.spent)
+        key = await stack.enter_async_context(run_key.held(run_dir, config, key, left, ledger.note))
+        _hide(key)
+        provider = await stack.enter_async_context(_provider(run_dir, config, key))
         asgi = app.build(run_dir, config, ledger, Relay(config, budget, provider))
         server = _server(asgi)
         over = _Over(run_dir, config, ledger)
@@ -80,7 +85,6 @@ async def _serve(
             if ledger.sealed_at is not None or over.gave_up:
                 access.withdraw(run_dir)
             over.tell_if_sealed(LAST_WORD_SECONDS)
-            ledger.close()
 
 
 def _watchdog(
@@ -223,6 +227,13 @@ def check_folder(run_dir: Path) -> None:
     if free < LEAST_FREE_BYTES:
         message = f"the disk below {run_dir} has {free >> 20} MiB left: no run's events would be safe there"
         raise LabError(message, f"free at least {LEAST_FREE_BYTES >> 20} MiB (`lab gc` shows what can go)")
+
+
+def _hide(key: str) -> None:
+    """A key made after the start must stand in no line of the log either."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, keys.RedactingFormatter):
+            handler.formatter.also_hide(key)
 
 
 def log_to_stderr(key: str) -> None:
