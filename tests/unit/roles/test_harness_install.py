@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sqlite3
 import subprocess
 import tarfile
 from pathlib import Path
@@ -21,7 +20,7 @@ export LAB="$1" PATH="$1/bin:$PATH"
 for folder in opt var/log etc; do mount --bind "$LAB/$folder" /$folder; done
 cd "$LAB"
 install_harness() { sh -s -- "$LAB/archive.tar.gz" /sandbox /usr/bin/python3 "$1" <"$ROLE/install.sh"; }
-start_harness() { sh -s -- "$LAB/sandbox" /usr/bin/python3 "${2:-run-2}" "$1" <"$ROLE/start.sh"; }
+start_harness() { sh -s -- "$1" <"$ROLE/start.sh"; }
 """
 
 
@@ -99,23 +98,6 @@ def test_the_session_is_started_once(guest, tmp_path: Path) -> None:
     result = guest("install_harness no >/dev/null; start_harness no; start_harness no")
     assert result.stdout == "changed: lab-harness.service is started\n"
     assert (tmp_path / "systemctl.log").read_text().count("start lab-harness.service") == 1
-
-
-@pytest.mark.parametrize(("run", "moved"), [("run-2", True), ("run-1", False)])
-def test_the_record_of_an_earlier_run_goes_aside_and_that_of_this_run_stays(
-    guest, tmp_path: Path, run: str, moved: bool
-) -> None:
-    for folder in ("telemetry", "mirror"):
-        (tmp_path / "sandbox" / folder / "outputs").mkdir(parents=True)
-        with sqlite3.connect(tmp_path / "sandbox" / folder / "run.db") as database:
-            database.execute("CREATE TABLE session_state (key, value)")
-            database.execute("INSERT INTO session_state VALUES ('run_id', 'run-1')")
-    result = guest(f"install_harness no >/dev/null; start_harness no {run}")
-    assert result.returncode == 0, result.stderr
-    for folder in (tmp_path / "sandbox/telemetry", tmp_path / "sandbox/mirror"):
-        there = folder / "earlier/run-1" if moved else folder
-        assert sorted(path.name for path in there.iterdir()) == ["outputs", "run.db"]
-        assert (folder / "run.db").exists() is not moved
 
 
 def test_the_unit_is_what_the_interfaces_say(guest, tmp_path: Path) -> None:
