@@ -83,6 +83,14 @@ class Context:
         dropped, self.steps = self.steps[:-keep], self.steps[-keep:]
         return dropped
 
+    def brief(self, status: str) -> list[dict]:
+        """The same without the window: for the report when there is no money for more."""
+        return [
+            {"role": "system", "content": self.system},
+            {"role": "user", "content": digest_message(self.digest)},
+            {"role": "user", "content": status},
+        ]
+
     def outgoing(self, nudges: list[dict], status: str) -> list[dict]:
         """The message list of the next call. Raises ContextError rather than send a broken one."""
         messages = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -10,19 +12,21 @@ import sqlite3
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from harness import prompting, removals, report
+from harness import ballast, prompting, removals, report
 from harness.backup import back_up
 from harness.commands import STOPPED
 from harness.context import Context
-from harness.errors import HarnessError
+from harness.errors import STOP_REASONS, ContextError, HarnessError, NoMoney
 from harness.gateway import GatewayLink
 from harness.model import Model
+from harness.replies import Reply
 from harness.telemetry import events
 from harness.tools.base import Desk
 from harness.tools.new_files import NotWritten, next_free, notes_folder, write_new
 
 EARLIER_REPORTS = "earlier_reports"  # key in session_state: reports that were there when the run began
 LEAST_REPORT_SECONDS = 20.0  # the report call gets this much even when the clock has run out
+SEAL_ATTEMPTS = 3  # a disk may fail once
 FLUSH_SECONDS, HASTY_FLUSH_SECONDS = 15.0, 3.0
 _LAST_EVENTS = "SELECT MAX(id), SUM(event_type = 'RUN_SEALED') FROM execution_logs"
 _REPORT = re.compile(r"final_report(?:_v(\d+))?\.md")
@@ -48,6 +52,8 @@ class Ending:
         self.desk, self.model, self.context, self.link = desk, model, context, link
         self.recorder, self.settings, self.paths = desk.recorder, desk.settings, desk.settings.paths
         self.report_by = "worker"
+        self._complete = False  # RUN_SEALED is recorded: nothing more is
+        self.beside = ""  # a report that the workspace could not take
         self.earlier = set(json.loads(self.recorder.state().get(EARLIER_REPORTS, "[]")))
 
     def reports(self) -> list[str]:
@@ -56,38 +62,54 @@ class Ending:
 
     def seal(self, stop_reason: str) -> dict:
         """Returns the run summary, as written to summary.json. After it nothing is recorded any more."""
+        if stop_reason not in STOP_REASONS:
+            self._say(f"{stop_reason!r} is no reason to stop")
+            stop_reason = "interrupted"
         hasty = stop_reason in ("interrupted", STOPPED)
         if not self.desk.world.command:  # else nothing was ever started here
             self._try("stopping the children", self.desk.jobs.stop)
-        final_report = self._try("the report", lambda: self._ensure_report(stop_reason, hasty)) or ""
+        self._try("the report", lambda: self._ensure_report(stop_reason, hasty))
+        final_report = self._last()
         lost = self._try("the inventory", lambda: self._lost(hasty))
         if not hasty:
             self._try("the last backup", self._back_up)
-        self._try("the integrity check", self._check)
         self._try("the mirror", self.recorder.tend_mirror)
+        checks = self._checks()
         self.recorder.sealing = True
         summary = self._try("the summary", lambda: self._summary(stop_reason, final_report, lost)) or {}
+        summary["integrity"] = checks
         return self._close(summary, self._record(summary), hasty)
 
     def go_on(self, summary: dict) -> dict:
-        """After a kill in mid-seal: what is still to be done. summary: as the first attempt stored it."""
+        """After a seal that was cut short: what is left to do. summary: as the first attempt stored it."""
         self.recorder.sealing = True
         last, sealed = self.recorder.query(_LAST_EVENTS)[0]
-        if not sealed:
-            summary["events"] = int(last or 0) + 1
-            last = self._record(summary)
-        if self.paths.summary.exists():
+        if not sealed or "summary" not in self.recorder.state():
+            last = self._record(summary, int(last or 0) if sealed else 0)
+        if not (done := self._written()):
+            return self._close(summary, int(last or 0), hasty=False)
+        self._flush(int(last or 0), hasty=False)
+        return done
+
+    def _written(self) -> dict | None:
+        """summary.json, if nothing is missing of what it stands for."""
+        try:
             summary = json.loads(self.paths.summary.read_text(encoding="utf-8"))
-            self._flush(int(last or 0), hasty=False)
-            return summary
-        return self._close(summary, int(last or 0), hasty=False)
+        except (OSError, ValueError):
+            return None
+        whole = summary.get("status") == "sealed" and summary.get("sha256") and self.paths.sealed_db.exists()
+        return summary if whole else None
 
     def _close(self, summary: dict, last: int, hasty: bool) -> dict:
         """The record is complete: its sealed copy, summary.json, and the last events to the gateway."""
-        sealed = self._try("the sealed copy", self._copy)
+        if not last:
+            summary["status"] = "unsealed"  # the disk took no word of it: another start may seal the run
+        self._complete = bool(last)
+        sealed = self._try("the sealed copy", self._copy) or self._try("the sealed copy", self._copy)
         summary["sha256"] = {"run.db": sealed} if sealed else {}
         summary["mirror"] = self.recorder.mirror_state  # the last rows can have been too many for it
-        self._try("summary.json", lambda: _write_json(self.paths.summary, summary))
+        written = functools.partial(_write_json, self.paths.summary, summary)
+        _ = self._try("summary.json", written) or self._try("summary.json", written)
         self._flush(last, hasty)
         return summary
 
@@ -103,28 +125,34 @@ class Ending:
         try:
             return action()
         except Exception as error:  # the ending goes on whatever one part does
-            try:
-                self.recorder.event(events.GUARD, guard_reason=f"{what} failed: {error}")
-            except sqlite3.Error:
-                print(f"harness: {what} failed: {error}", flush=True)
+            self._say(f"{what} failed: {error}")
             return None
 
-    def _ensure_report(self, stop_reason: str, hasty: bool) -> str:
-        """The ladder after rung one, the Worker with tools. Returns the report's path."""
+    def _say(self, what: str) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            if not self._complete:
+                self.recorder.event(events.GUARD, guard_reason=what)
+                return
+        print(f"harness: {what}", flush=True)
+
+    def _ensure_report(self, stop_reason: str, hasty: bool) -> None:
+        """The ladder after rung one, the Worker with tools."""
+        ballast.free(self.paths.tmp)
         if not self.reports() and not hasty:
-            self._ask_once()
-        if not self.reports():
+            self._try("the model's report", self._ask_once)
+        if not self.reports() and not self.beside:
             self.report_by = "harness"
             text = report.factual(self.recorder, self.settings.run_id, stop_reason)
-            return self._save(text, "built from run.db by the harness")
-        return f"notes/{self.reports()[-1]}"
+            self._save(text, "built from run.db by the harness")
+
+    def _last(self) -> str:
+        """The report that counts: the highest version."""
+        return "".join(f"notes/{name}" for name in self.reports()[-1:]) or self.beside
 
     def _ask_once(self) -> None:
         """Rung two: the Worker's model with tools off."""
-        messages = self.context.outgoing([], prompting.text("report"))
-        left = max(LEAST_REPORT_SECONDS, self.desk.clock.remaining())
         try:
-            reply = self.model.ask("report", messages, deadline=left, patience=left)
+            reply = self._report_from_model()
         except HarnessError as error:
             self.recorder.event(events.REPORT, sanitized_output=f"the model gave no report: {error}")
             return
@@ -135,7 +163,16 @@ class Ending:
                 events.REPORT, reply.usage, reply.cost, sanitized_output="the model's report is empty"
             )
 
-    def _save(self, text: str, said: str, reply: object = None) -> str:
+    def _report_from_model(self) -> Reply:
+        """With all it knows; with the digest alone where that is too dear, or where the window is broken."""
+        asked = prompting.text("report")
+        left = max(LEAST_REPORT_SECONDS, self.desk.clock.remaining())
+        try:
+            return self.model.ask("report", self.context.outgoing([], asked), deadline=left, patience=left)
+        except (NoMoney, ContextError):
+            return self.model.ask("report", self.context.brief(asked), deadline=left, patience=left)
+
+    def _save(self, text: str, said: str, reply: object = None) -> None:
         """Write it as the next free notes/final_report_vN.md; beside the record if that is impossible."""
         usage, cost = (reply.usage, reply.cost) if reply else (None, None)  # type: ignore[attr-defined]
         text = str(self.recorder.mask(text))
@@ -145,8 +182,8 @@ class Ending:
             target = self.paths.telemetry / "final_report_v1.md"
             target.write_text(text, encoding="utf-8", errors="replace")
             path, said = str(target), f"{said} (the workspace could not take it: {error})"
+            self.beside = path
         self.recorder.event(events.REPORT, usage, cost, command_or_input=path, sanitized_output=said)
-        return path
 
     def _write_note(self, text: str) -> str:
         name = "final_report_v1.md"
@@ -155,11 +192,14 @@ class Ending:
         self.paths.notes.mkdir(parents=True, exist_ok=True)
         return write_new(notes_folder(self.paths.notes), name, text, self.recorder, self.desk.owner())
 
-    def _check(self) -> None:
-        self.recorder.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        answer = self.recorder.query("PRAGMA integrity_check")
-        if answer != [("ok",)]:
-            raise HarnessError(f"run.db is damaged: {answer[:3]}")
+    def _checks(self) -> dict[str, str]:
+        """What SQLite says of both copies: 'ok', or what is wrong. A damaged record is sealed too."""
+        copies = {"run.db": self.recorder.db, "mirror": self.recorder.mirror.db}
+        found = {name: _check(db) if db else "not open" for name, db in copies.items()}
+        for name, answer in found.items():
+            if answer not in ("ok", "not open"):
+                self._say(f"the integrity check failed: {name}: {answer}")
+        return found
 
     def _lost(self, hasty: bool) -> int | None:
         return self.desk.inventory.at_the_end(hasty) if self.desk.inventory else None
@@ -178,11 +218,26 @@ class Ending:
             "sha256": {},  # of a file that holds this row: it can only stand in summary.json
         }
 
-    def _record(self, summary: dict) -> int:
-        text = json.dumps(summary)
-        self._try("the checkpoint", lambda: self.recorder.checkpoint({"status": "sealed", "summary": text}))
-        last = self._try("RUN_SEALED", lambda: self.recorder.event(events.RUN_SEALED, sanitized_output=text))
-        return int(last or 0)  # type: ignore[call-overload]
+    def _record(self, summary: dict, last: int = 0) -> int:
+        """Summary and RUN_SEALED; a failure is an event, so that the figures are made anew. 0: it cannot be.
+
+        last: id of the RUN_SEALED that there is already.
+        """
+        for _ in range(SEAL_ATTEMPTS):
+            held = self._try("counting the events", lambda: self.recorder.query(_LAST_EVENTS)[0][0])
+            summary["events"] = int(held or 0) + (not last)  # type: ignore[call-overload]
+            text = json.dumps(summary)
+            if self._try("the checkpoint", functools.partial(self._store, text)):
+                said = functools.partial(self.recorder.event, events.RUN_SEALED, sanitized_output=text)
+                last = last or int(self._try("RUN_SEALED", said) or 0)  # type: ignore[call-overload]
+                if last:
+                    break
+        return last
+
+    def _store(self, text: str) -> bool:
+        told = {"run_id": self.settings.run_id, "status": "sealed", "summary": text}
+        self.recorder.checkpoint(told)
+        return True
 
     def _copy(self) -> str:
         """VACUUM INTO, never a copied live file. Returns the copy's SHA-256."""
@@ -197,7 +252,17 @@ class Ending:
         return digest
 
 
-def _write_json(path: Path, value: dict) -> None:
+def _check(db: sqlite3.Connection) -> str:
+    try:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        rows = db.execute("PRAGMA integrity_check").fetchmany(3)
+    except sqlite3.Error as error:
+        return str(error)
+    return "; ".join(str(row[0]) for row in rows)
+
+
+def _write_json(path: Path, value: dict) -> bool:
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
     os.replace(partial, path)
+    return True

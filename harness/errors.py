@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+# Why a run ended; explained in docs/interfaces.md. No summary has another.
+STOP_REASONS = frozenset(
+    {
+        "time limit reached", "report delivered", "finished by a person", "stopped by a person",
+        "budget exhausted", "disk limit reached", "wall limit reached", "model unreachable", "interrupted",
+    }
+)  # fmt: skip
+
 
 class HarnessError(Exception):
     """Anything the harness itself raises; its text is fit for a record and a person."""
