@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import traceback
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, lambda *_: stop.set())
     summary = run(wanted, stop)
     print(json.dumps(summary), flush=True)
-    return 0
+    return 0 if summary.get("status") == "sealed" else 1
 
 
 def run(wanted: Settings, stop: threading.Event, world: World = REAL) -> dict:
@@ -57,12 +58,11 @@ def run(wanted: Settings, stop: threading.Event, world: World = REAL) -> dict:
     _make_folders(wanted)
     clock = Clock(wanted.length_seconds, wanted.report_reserve_fraction, world.now, world.wait)
     recorder = _recorder(wanted, clock, world)
-    before = recorder.state()
     link = (world.link or GatewayLink)(wanted)
     link.stop = stop
-    if "summary" in before:  # started once more after the end, or after a kill in mid-seal
+    if summary := session.sealed_summary(recorder):  # started once more after the end, or in mid-seal
         link.start()
-        return _bare_ending(wanted, recorder, clock, link, stop, world).go_on(json.loads(before["summary"]))
+        return _bare_ending(wanted, recorder, clock, link, stop, world).go_on(summary)
     try:
         loop = _begin(wanted, recorder, clock, link, stop, world)
     except Exception:
@@ -83,7 +83,10 @@ def _put_earlier_runs_aside(wanted: Settings) -> None:
 
 def _recorder(wanted: Settings, clock: Clock, world: World) -> Recorder:
     paths, shown = wanted.paths, (wanted.sandbox, world.shown_as)
-    return Recorder(paths.primary_db, paths.mirror_db, wanted.token, clock.elapsed, world.stamp, shown)
+    try:
+        return Recorder(paths.primary_db, paths.mirror_db, wanted.token, clock.elapsed, world.stamp, shown)
+    except (sqlite3.Error, OSError) as error:
+        raise HarnessError(f"the record {paths.primary_db} cannot be opened: {error}") from error
 
 
 def _begin(
@@ -109,7 +112,11 @@ def _sealed_as_it_is(
     wanted: Settings, recorder: Recorder, clock: Clock, link: GatewayLink, stop: threading.Event, world: World
 ) -> dict:
     """The parts could not be wired: no step can be made, but what was recorded is sealed with a report."""
-    recorder.event(events.GUARD, guard_reason=f"the run could not begin: {traceback.format_exc()[-3000:]}")
+    said = f"the run could not begin: {traceback.format_exc()[-3000:]}"
+    try:
+        recorder.event(events.GUARD, guard_reason=said)
+    except sqlite3.Error:
+        print(f"harness: {said}", flush=True)
     link.start()
     ending = _bare_ending(wanted, recorder, clock, link, stop, world)
     return ending.seal("interrupted")  # in haste: asks no model
@@ -189,10 +196,7 @@ def _resume(loop: Orchestrator, earlier: Session) -> None:
     recorder.phase = earlier.phase or recorder.phase
     said = f"goes on after step {recorder.step}; boot {loop.desk.world.boot_id() or 'unknown'}"
     recorder.event(events.RESUMED, sanitized_output=said)
-    for name in session.open_calls(recorder):
-        recorder.event(
-            events.TOOL_RESULT, tool_name=name, sanitized_output=session.INTERRUPTED, guard_status="BYPASS"
-        )
+    session.answer_open_calls(recorder, session.INTERRUPTED)
     commands.made_up_for(loop)
     loop.notices.append(session.RESTARTED)
 

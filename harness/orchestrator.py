@@ -21,7 +21,7 @@ from harness.nudges import Nudges, repetition_nudge, time_nudge
 from harness.phases import FINAL, PHASES, Phase, phase_at
 from harness.repetition import CHANGE, CHANGE_STEPS, REFUSAL, Alarm, Repetition, named
 from harness.replies import Reply, ToolCall
-from harness.session import Session
+from harness.session import FORGOTTEN, UNRECORDED, Session, answer_open_calls
 from harness.settings import Settings
 from harness.status import status
 from harness.steps import as_step, runnable
@@ -139,7 +139,7 @@ class Orchestrator:
     def _jump(self, guard: str, reason: str, stop_reason: str) -> None:
         """The next step is in the final phase, and the run will end for this reason."""
         self.session.cause = stop_reason
-        self.recorder.event(events.GUARD, guard_reason=f"{guard}: {reason}; {JUMP}")
+        self._tell(events.GUARD, guard_reason=f"{guard}: {reason}; {JUMP}")
         if guard == "disk" and ballast.free(self.settings.paths.tmp):
             self.recorder.event(events.GUARD, guard_reason="the ballast was freed for the report")
 
@@ -269,15 +269,28 @@ class Orchestrator:
         known = isinstance(error, ModelError)
         detail = str(error) if known else "".join(traceback.format_exception(error))[-3000:]
         said = {"sanitized_output" if known else "guard_reason": f"step failed: {detail}"}
-        try:
-            self.recorder.event(events.API_ERROR if known else events.GUARD, **said)
-        except sqlite3.Error:
-            print(f"harness: step failed: {detail}", flush=True)  # the journal is all that is left
+        self._tell(events.API_ERROR if known else events.GUARD, **said)
         if isinstance(error, ContextError) and (gone := self.context.repair()):
-            self.recorder.event(events.GUARD, guard_reason=f"{gone} broken steps were left out of the window")
+            self._tell(events.GUARD, guard_reason=f"{gone} broken steps were left out of the window")
+        self._answer_open_calls()
         if self.failures < MOST_FAILURES:
             self.clock.wait(min(5.0, 0.2 * 2**self.failures), self.stop)
             return None
         if isinstance(error, sqlite3.Error):
             return "disk limit reached"  # the record cannot be written any more
         return "model unreachable" if known else "interrupted"
+
+    def _tell(self, word: str, **said: str) -> None:
+        """An event about a fault that can be the record's own."""
+        try:
+            self.recorder.event(word, **said)
+        except sqlite3.Error as error:
+            print(f"harness: {word} {said} ({error})", flush=True)  # the journal is all that is left
+
+    def _answer_open_calls(self) -> None:
+        """A call whose result was not recorded gets one now; the Worker, who will not see it, is told."""
+        try:
+            if answer_open_calls(self.recorder, UNRECORDED) and FORGOTTEN not in self.notices:
+                self.notices.append(FORGOTTEN)
+        except sqlite3.Error as error:
+            print(f"harness: a call is still without its result: {error}", flush=True)

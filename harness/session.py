@@ -6,11 +6,17 @@ import json
 from dataclasses import dataclass, field
 
 from harness.context import Step
+from harness.telemetry import events
 from harness.telemetry.recorder import Recorder
 
 INTERRUPTED = "interrupted: the harness was restarted during this call; it was not run again"
 RESTARTED = (
     "[Restart] The harness was restarted. Your last call may have been half done: look before you repeat it."
+)
+UNRECORDED = "interrupted: the record could not be written during this call; it was not run again"
+FORGOTTEN = (
+    "[Fault] Your last step could not be recorded and is not in your memory. "
+    "Its call may have been done: look before you repeat it."
 )
 
 
@@ -69,15 +75,23 @@ def _as_data(steps: list[Step]) -> list[dict]:
     return [{"number": step.number, "messages": step.messages} for step in steps]
 
 
-def open_calls(recorder: Recorder) -> list[str]:
-    """Names of the tools whose call stands in the record without its result."""
-    return [
-        name
-        for (name,) in recorder.query(
-            "SELECT tool_name FROM execution_logs WHERE event_type = 'TOOL_CALL' AND id > "
-            "(SELECT COALESCE(MAX(id), 0) FROM execution_logs WHERE event_type = 'TOOL_RESULT')"
-        )
-    ]
+def answer_open_calls(recorder: Recorder, text: str) -> int:
+    """A result for each call that stands in the record without one. Returns how many there were."""
+    sql = (
+        "SELECT tool_name FROM execution_logs WHERE event_type = 'TOOL_CALL' AND id > "
+        "(SELECT COALESCE(MAX(id), 0) FROM execution_logs WHERE event_type = 'TOOL_RESULT')"
+    )
+    names = [name for (name,) in recorder.query(sql)]
+    for name in names:
+        recorder.event(events.TOOL_RESULT, tool_name=name, sanitized_output=text, guard_status=events.BYPASS)
+    return len(names)
+
+
+def sealed_summary(recorder: Recorder) -> dict | None:
+    """The summary of a run whose seal has begun; a failing disk may have kept only one of its two places."""
+    sql = "SELECT sanitized_output FROM execution_logs WHERE event_type = 'RUN_SEALED'"
+    text = recorder.state().get("summary") or "".join(said for (said,) in recorder.query(sql)[:1])
+    return json.loads(text) if text else None
 
 
 def _text(value: object) -> str:

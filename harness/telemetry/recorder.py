@@ -32,7 +32,8 @@ class Recorder:
         self.shown = shown if all(shown) else None
         self.step, self.phase = 0, "EXPLORATION"
         self._least_elapsed = 0.0
-        self.sealing = False  # the figures are final: the mirror's troubles are only its state from here on
+        # The figures are final: the mirror's troubles are only its state from here on.
+        self.sealing = self.state().get("status") == "sealed"
         self.mirror = Mirror(mirror, self.db)
         self._open_copies()
 

@@ -26,6 +26,7 @@ import openai.types.chat  # noqa: F401
 from harness import __main__ as harness
 from harness.clock import wait
 from harness.commands import StopFlag
+from harness.errors import HarnessError
 from harness.settings import from_dict
 from harness.world import World
 
@@ -138,6 +139,9 @@ def _forked(order: dict) -> dict:
         talk = os.open(Path(order["outside"]) / "talk", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(talk, 1), os.dup2(talk, 2)
         code = _session(order)
+    except HarnessError as error:  # as python -m harness does
+        print(f"harness: {error}", flush=True)
+        code = 1
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()

@@ -118,6 +118,9 @@ class Left:
     def events(self, word: str) -> list[tuple]:
         return sorted(row for row in self.rows["execution_logs"] if row[5] == word)
 
+    def interrupted(self) -> int:
+        return sum(str(row[8]).startswith("interrupted:") for row in self.events("TOOL_RESULT"))
+
     def has_open_call(self) -> bool:
         return len(self.events("TOOL_CALL")) > len(self.events("TOOL_RESULT"))
 

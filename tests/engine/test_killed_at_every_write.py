@@ -43,3 +43,27 @@ def test_a_session_killed_at_a_write_goes_on_whole(host, gateway, part):
     wrong = {at: what for at, what in found.items() if what}
     assert wrong == {}
     assert sum(what is not None for what in found.values()) >= len(points) * 0.9
+
+
+FIRST_KILLS = (900, 1711, 2502)  # somewhere in the middle
+WRITES_OF_A_START = 66  # so many does a session make until it works again
+
+
+def kill_twice(host, gateway, first, second):
+    with Session(gateway) as session:
+        below = str(session.sandbox)
+        assert host.run(session, {"below": below, "at": first, "action": "after"})["status"] == KILLED
+        host.run(session, {"below": below, "at": second, "action": HOW[second % 3]})
+        left = Left(session)
+        (session.outside / "first.json").unlink(missing_ok=True)
+        if host.run(session)["status"] != 0:
+            return [f"the second restart failed: {session.talk()[-1500:]}"]
+        return faults(session, left)
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("first", FIRST_KILLS)
+def test_a_session_killed_again_while_it_picks_itself_up_goes_on_whole(host, gateway, first):
+    seconds = range(1, WRITES_OF_A_START, 1 if SOAK else 8)
+    found = {second: kill_twice(host, gateway, first, second) for second in seconds}
+    assert {second: what for second, what in found.items() if what} == {}

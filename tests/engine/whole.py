@@ -9,8 +9,9 @@ from collections import Counter
 from struck import TABLES, Left, Session
 
 from harness.phases import PHASES
-from harness.session import INTERRUPTED, RESTARTED
+from harness.session import RESTARTED
 
+PLACES = ("telemetry/run.db", "mirror/run.db", "telemetry/sealed/run.db")
 COST = 0.001  # of a call, as session_host.py bills it
 DOCUMENTED = {
     "time limit reached", "report delivered", "finished by a person", "stopped by a person", "interrupted",
@@ -20,6 +21,8 @@ DOCUMENTED = {
 
 def faults(session: Session, left: Left | None) -> list[str]:
     """Everything that is wrong with a session that went on after `left`, in words. Empty: nothing."""
+    if missing := [place for place in PLACES if not (session.sandbox / place).exists()]:
+        return [f"there is no {', no '.join(missing)}: {session.talk()[-600:]}"]
     wrong = [*_copies(session), *_record(session), *_calls(session, left), *_ending(session)]
     if left:
         wrong += [*_nothing_lost(session, left), *_goes_on(session, left)]
@@ -28,15 +31,12 @@ def faults(session: Session, left: Left | None) -> list[str]:
 
 def _copies(session: Session) -> list[str]:
     wrong = []
-    places = ("telemetry/run.db", "mirror/run.db", "telemetry/sealed/run.db")
-    if missing := [place for place in places if not (session.sandbox / place).exists()]:
-        return [f"there is no {place}" for place in missing]
-    for place in places:
+    for place in PLACES:
         if session.rows("PRAGMA integrity_check", place) != [("ok",)]:
             wrong.append(f"{place} fails its integrity check")
     for table in TABLES:
-        rows = [session.rows(f"SELECT * FROM {table} ORDER BY 1", place) for place in places]
-        wrong += [f"{table} differs in {places[n]}" for n in (1, 2) if rows[n] != rows[0]]
+        rows = [session.rows(f"SELECT * FROM {table} ORDER BY 1", place) for place in PLACES]
+        wrong += [f"{table} differs in {PLACES[n]}" for n in (1, 2) if rows[n] != rows[0]]
     return wrong
 
 
@@ -54,6 +54,8 @@ def _record(session: Session) -> list[str]:
         wrong.append("step numbers go back")
     if [row[3] for row in rows] != sorted((row[3] for row in rows), key=order.index):
         wrong.append("phases go back")
+    if any("could not begin" in str(row[5]) for row in rows):  # it ended before it had started
+        words["RUN_STARTED"] += 1
     wrong += [f"{words[word]} events {word}" for word in ("RUN_STARTED", "RUN_SEALED") if words[word] != 1]
     if rows and rows[-1][4] != "RUN_SEALED":
         wrong.append(f"the last event is {rows[-1][4]}")
@@ -72,8 +74,8 @@ def _calls(session: Session, left: Left | None) -> list[str]:
     ran_twice = [line for line, times in Counter(session.side()).items() if times > 1]
     wrong += [f"a command ran twice: {line}" for line in ran_twice]
     wrong += [f"a tool ran twice: {note}" for note in _second_versions(session)]
-    told = sum(row[2] == INTERRUPTED for row in rows)
-    expected = int(left.has_open_call()) if left else 0
+    told = sum(str(row[2]).startswith("interrupted:") for row in rows)
+    expected = int(left.has_open_call()) + left.interrupted() if left else 0
     if told != expected:
         wrong.append(f"{told} results say interrupted, {expected} calls were")
     done = {re.search(r"(?:done|external) (\w+)", row[2]) for row in rows if row[0] == "TOOL_RESULT"} - {None}
@@ -144,7 +146,7 @@ def _goes_on(session: Session, left: Left) -> list[str]:
         wrong.append(f"the purse had spent {spent:.4f} and goes on at {told:.4f}")
     resumed = session.rows("SELECT elapsed_seconds FROM execution_logs WHERE event_type = 'RESUMED'")
     reached = max([float(left.state["elapsed_seconds"]), *(row[3] for row in left.rows["execution_logs"])])
-    if len(resumed) != 1 or abs(resumed[0][0] - reached) > 0.01:
+    if len(resumed) != len(left.events("RESUMED")) + 1 or abs(resumed[-1][0] - reached) > 0.01:
         wrong.append(f"the clock had reached {reached} and goes on at {resumed}")
     return wrong
 
