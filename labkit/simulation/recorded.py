@@ -40,6 +40,17 @@ _ENDED = re.compile(
 _WITHHELD = re.compile(r"The command ran \(([^)\n]*)\), but its output is withheld")
 _WRAPPED = re.compile(r"(?s)<untrusted_web_content [^>]*>\n(.*)\n</untrusted_web_content [^>]*>")
 NOT_RECORDED = "(simulation: the record has no output of this command)"
+# Rows that stand at the last step and come after it.
+AFTER_STEPS = (
+    "BACKUP",
+    "REPORT",
+    "GUARD",
+    "RUN_SEALED",
+    "COMMAND",
+    "RESUMED",
+    "MIRROR_DEGRADED",
+    "MIRROR_HEALED",
+)
 KEPT_DIGEST = "kept the last good digest"
 # Events that carry a reply's tokens, and whose reply it is.
 _SPEAKERS = {"INSPECTOR_DECISION": "inspector", "DIGEST_REFRESH": "digest", "REPORT": "report"}
@@ -61,6 +72,7 @@ class Recorded(Agents):
         super().__init__(Script(), chance)
         rows, requests, self.facts = _read(database)
         self.outputs, self.pages = _tool_results(rows, requests)
+        self.between = deque(_between(rows, requests))
         said = _replies(rows)
         self.attempts: dict[str, deque[Attempt]] = defaultdict(deque)
         for purpose, attempts in _attempts(said, requests).items():
@@ -208,10 +220,37 @@ def _reviewing(requests: list[dict]) -> dict[int, float]:
     took: dict[int, float] = defaultdict(float)
     for row in requests:
         if row["purpose"] == "inspector":
-            took[row["step_number"]] += row["latency_seconds"] or 0.0
-            if row["status"] in ODD_REPLIES:
-                took[row["step_number"]] += FIRST_BACKOFF * 2 ** min((row["attempt"] or 1) - 1, 8)
+            took[row["step_number"]] += _charged(row)
     return took
+
+
+def _charged(request: dict) -> float:
+    """Seconds of an attempt, and of the pause after an odd reply; an outage's pause is not charged."""
+    is_odd = request["status"] in ODD_REPLIES
+    pause = FIRST_BACKOFF * 2 ** min((request["attempt"] or 1) - 1, 8) if is_odd else 0.0
+    return (request["latency_seconds"] or 0.0) + pause
+
+
+def _between(rows: list[dict], requests: list[dict]) -> list[float]:
+    """Seconds of each step that neither a model nor a tool took: backups, and the harness itself."""
+    if not requests:
+        return []
+    known: dict[int, float] = defaultdict(float)
+    for request in requests:
+        if request["purpose"] != "inspector":  # its time lies within a tool's
+            known[request["step_number"]] += _charged(request)
+    called, ends = 0.0, {0: 0.0}
+    for row in rows:
+        step, elapsed = row["step_number"] or 0, row["elapsed_seconds"] or 0.0
+        if row["event_type"] == "TOOL_CALL":
+            called = elapsed
+        elif row["event_type"] == "TOOL_RESULT":
+            known[step] += elapsed - called
+        if row["event_type"] not in AFTER_STEPS:
+            ends[step] = elapsed
+    steps = sorted(ends)
+    spans = zip(steps, steps[1:], strict=False)
+    return [round(max(0.0, ends[step] - ends[before] - known[step]), 3) for before, step in spans]
 
 
 def _uses(rows: list[dict], reviewing: dict[int, float]) -> Iterator[Use]:

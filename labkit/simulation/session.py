@@ -27,7 +27,7 @@ from labkit.simulation.provider import Provider
 from labkit.simulation.recorded import Recorded
 from labkit.simulation.script import Script
 from labkit.simulation.surroundings import Incidents, Link, Shell
-from labkit.simulation.virtual import TICK, VirtualLoop, VirtualTime
+from labkit.simulation.virtual import EPOCH, TICK, VirtualLoop, VirtualTime
 from labkit.simulation.wire import Meter
 
 MEMORY = Path("/dev/shm")  # a tmpfs: fsync costs nothing there
@@ -78,16 +78,18 @@ def simulate(
     settings: dict[str, Any] | None = None,
     replay: Path | None = None,
     folder: Path | None = None,
+    resume: bool = False,
     stop: threading.Event | None = None,
 ) -> Result:
     """Run one whole session. script: a Script, the name of a shipped one, or a file.
 
     minutes: its length; default: what was recorded, else what the settings say. settings: keys of run.json,
     over the shipped ones. replay: a run.db whose replies and outputs are played. folder: where the sandbox is
-    made and stays. Raises LabError (usage).
+    made and stays. resume: go on with what a killed session left there; script and seed as before.
+    stop: set it to end the session as SIGTERM does. Raises LabError (usage).
     """
     script = script if isinstance(script, Script) else Script.load(script)
-    with _place(folder) as sandbox:
+    with _place(folder, resume) as sandbox:
         return _Session(script, seed, sandbox, replay, stop or threading.Event()).run(
             minutes, settings or {}, folder
         )
@@ -109,9 +111,10 @@ class _Session:
     def run(self, minutes: float | None, settings: dict[str, Any], folder: Path | None) -> Result:
         wanted = self._settings(minutes, settings)
         self.link = Link(wanted)
-        self.link.begin(self.virtual)
+        self.link.begin(self.virtual, self.recorded)
         self.provider = self._provider(wanted)
         self.incidents = Incidents(self.script, self.virtual, self.link, self.provider, self.stop)
+        self.virtual.wall_offset = _seconds_recorded(wanted.paths.primary_db)
         began = time.monotonic()
         try:
             summary = harness.run(wanted, self.stop, self._world())
@@ -204,10 +207,10 @@ def default_settings() -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _place(folder: Path | None) -> Iterator[Path]:
+def _place(folder: Path | None, resume: bool) -> Iterator[Path]:
     """The sandbox: the folder asked for, else one in memory or the temporary folder that goes at the end."""
     if folder is not None:
-        yield _fresh(Path(folder).absolute())
+        yield Path(folder).absolute() if resume else _fresh(Path(folder).absolute())
         return
     with tempfile.TemporaryDirectory(prefix="lab-simulate-", dir=temporary()) as made:
         yield Path(made) / "sandbox"
@@ -246,6 +249,14 @@ def keep(result: Result, target: Path) -> None:
 def _query(database: Path, sql: str, *values: object) -> list[tuple]:
     with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
         return db.execute(sql, values).fetchall()
+
+
+def _seconds_recorded(database: Path) -> float:
+    """To the last row, by the wall clock: a resumed session's time stamps go on from there."""
+    if not database.exists():
+        return 0.0
+    last = _query(database, "SELECT strftime('%s', MAX(timestamp)) FROM execution_logs")[0][0]
+    return max(0.0, float(last) - EPOCH) if last else 0.0
 
 
 def _phases(database: Path) -> list[dict[str, Any]]:

@@ -80,8 +80,8 @@ def _as_asked(desk: Any) -> str:
 class Link(GatewayLink):
     """The harness's own gateway link without its thread: each exchange happens at once, in virtual time."""
 
-    def begin(self, virtual: VirtualTime) -> None:
-        self.virtual, self.away = virtual, False
+    def begin(self, virtual: VirtualTime, recorded: Any = None) -> None:
+        self.virtual, self.recorded, self.away = virtual, recorded, False
         self.pushed = 0
         self.waiting: deque[dict] = deque()
 
@@ -89,6 +89,9 @@ class Link(GatewayLink):
         self.wake()
 
     def take_commands(self) -> list[dict]:
+        """Between two steps: what a recorded harness took for itself passes here."""
+        if self.recorded is not None and self.recorded.between:
+            self.virtual.advance(self.recorded.between.popleft())
         with contextlib.suppress(OSError):
             self._poll()
         return super().take_commands()

@@ -35,6 +35,20 @@ def test_a_replay_says_and_does_what_was_recorded_when_it_was_recorded(recorded,
     assert again.summary["inspector_blocks"] == recorded.summary["inspector_blocks"] > 0
 
 
+def test_time_that_neither_model_nor_tool_took_passes_in_a_replay_too(database, memory):
+    """As of a guest in which Python is slow: a second a step."""
+    slow = memory / "slow.db"
+    with sqlite3.connect(database) as source, sqlite3.connect(slow) as target:
+        source.backup(target)
+        target.execute("UPDATE execution_logs SET elapsed_seconds = elapsed_seconds + step_number")
+    again = simulate(replay=slow, minutes=20, folder=memory / "again")
+    reached = "SELECT step_number, MAX(elapsed_seconds) FROM execution_logs WHERE event_type = 'TOOL_RESULT' "
+    reached += "GROUP BY step_number ORDER BY step_number"
+    with sqlite3.connect(slow) as db:
+        recorded = db.execute(reached).fetchall()[:10]
+    assert dict(again.query(reached)[:10]) == pytest.approx(dict(recorded), abs=0.01)
+
+
 def test_a_replay_takes_its_length_and_cap_from_the_record(database, memory):
     again = simulate(replay=database, folder=memory / "again")
     ((told,),) = again.query("SELECT sanitized_output FROM execution_logs WHERE id = 1")

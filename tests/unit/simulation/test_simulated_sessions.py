@@ -151,3 +151,20 @@ def test_another_prompt_a_task_and_another_window_take_effect(memory):
     assert "Count to ten." in prompt
     assert tried.summary["digest_refreshes"] > usual.summary["digest_refreshes"]
     assert tried.summary["prompt_tokens"] < usual.summary["prompt_tokens"]
+
+
+def test_a_session_that_was_killed_goes_on_in_its_folder_with_its_clocks(memory):
+    """The process ends without a word in the middle of a command."""
+    killer = "import os; from labkit.simulation import simulate\n"
+    killer += "from labkit.simulation.surroundings import Shell\n"
+    killer += "done = Shell.run\n"
+    killer += "def run(self, *a): return os._exit(9) if self.commands == 12 else done(self, *a)\n"
+    killer += "Shell.run = run\n"
+    killer += "import pathlib, sys; simulate('honest', seed=3, minutes=20, folder=pathlib.Path(sys.argv[1]))"
+    ended = subprocess.run([sys.executable, "-c", killer, str(memory / "s")], timeout=90, check=False)
+    assert ended.returncode == 9
+    result = simulate("honest", seed=3, minutes=20, folder=memory / "s", resume=True)
+    assert result.summary["final_report_written"]
+    rows = result.query("SELECT elapsed_seconds, timestamp FROM execution_logs ORDER BY id")
+    assert rows == sorted(rows)
+    assert result.query("SELECT COUNT(*) FROM execution_logs WHERE event_type = 'RESUMED'") == [(1,)]
