@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from labkit.errors import LabError
-from labkit.gateway import process
+from labkit.gateway import commands, process, watchdog
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.ledger import EVENTS, EventTail
 from labkit.gateway.progress import Progress, clock, event_line, plain
@@ -89,6 +89,7 @@ class View:
         self.progress = Progress()
         self.notice = ""
         self.alive = process.alive(run_dir)
+        self.extension = commands.Extension(run_dir)
         self._tail = EventTail(run_dir)
         self._lost_seconds = lost_seconds
         self._last_alive = time.monotonic()
@@ -119,8 +120,14 @@ class View:
         return max(0.0, time.time() - last)
 
     def seconds_left(self) -> float:
-        running = self.progress.elapsed + (self.quiet_seconds() if self.progress.events else 0.0)
-        return max(0.0, self.config.minutes * 60 - running)
+        is_counting = self.progress.events and not self.progress.paused
+        running = self.progress.elapsed + (self.quiet_seconds() if is_counting else 0.0)
+        return max(0.0, self.length - running)
+
+    @property
+    def length(self) -> float:
+        """Seconds of the run, extensions included."""
+        return (self.config.minutes + self.extension.minutes) * 60
 
     def render(self) -> Panel:
         progress, config = self.progress, self.config
@@ -129,15 +136,18 @@ class View:
         table.add_column(overflow="fold")
         rows = {
             "phase": f"{progress.phase or 'not started'} · step {progress.step}",
-            "time left": f"{clock(self.seconds_left())} of {clock(config.minutes * 60)}",
-            "money": f"${progress.cost_usd:.4f} of ${config.budget_usd:.2f}",
+            "time left": f"{clock(self.seconds_left())} of {clock(self.length)}",
+            "money": f"${progress.cost_usd:.4f} of ${config.budget_usd + self.extension.usd:.2f}",
             "thought": progress.thought,
             "command": progress.command,
             "written": f"{len(progress.notes)} notes · {len(progress.scripts)} scripts · "
             f"{len(progress.masters)} masters",
             "inspector": f"{progress.reviews} reviews · {progress.blocks} blocked",
+            "asked": self._asked(),
             "gateway": self._gateway(),
+            "watchdog": watchdog.unresolved(self.run_dir),
         }
+        rows = {name: text for name, text in rows.items() if text or name in ("thought", "command")}
         for name, text in rows.items():
             table.add_row(name, Text(plain(text, 300)))  # all of it: a phase is the guest's word too
         footer = self.notice or "q leaves, the run goes on · Ctrl-C asks the session to finish"
@@ -145,11 +155,18 @@ class View:
             table, title=Text(f"run {plain(config.run_id)}"), subtitle=Text(footer), title_align="left"
         )
 
+    def _asked(self) -> str:
+        """The last command and how far it came."""
+        last = commands.listed(self.run_dir)[-1:]
+        return "".join(f"{item['name']}: {item['state']}" for item in last)
+
     def _gateway(self) -> str:
         if self.progress.summary is not None:
             return "the run is sealed"
         if not self.alive:
             return "not running: the guest waits for it, nothing is lost that it has"
+        if self.progress.paused:
+            return "alive · paused on request, `lab unpause` lets the session go on"
         quiet = self.quiet_seconds()
         if quiet < QUIET_SECONDS:
             return "alive"

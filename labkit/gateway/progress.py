@@ -43,6 +43,7 @@ class Progress:
     reviews: int = 0
     blocks: int = 0
     nudges: int = 0
+    paused: bool = False  # on request
     notes: set[str] = field(default_factory=set)
     masters: set[str] = field(default_factory=set)
     scripts: set[str] = field(default_factory=set)
@@ -65,11 +66,20 @@ class Progress:
         elif event == "INSPECTOR_DECISION":
             self.reviews += 1
             self.blocks += row.get("guard_status") == "BLOCK"
+        elif event == "COMMAND":
+            self._asked(str(row.get("command_or_input") or ""))
 
     @property
     def waits_for(self) -> str:
         """What the run waits for while no event comes, in words."""
         return WAITS_FOR.get(self.last_event, "the next event")
+
+    def _asked(self, line: str) -> None:
+        try:
+            name = json.loads(line).get("name")
+        except (ValueError, AttributeError):
+            return
+        self.paused = name == "pause" or (self.paused and name not in ("unpause", "finish", "stop"))
 
     def _called(self, tool: str, given: str) -> None:
         self.command = f"{tool}: {next(iter(_written(given)), given)}"

@@ -35,7 +35,6 @@ class Board:
         self.progress = Progress()
         self.files: list[dict[str, Any]] = []
         self.verdicts = array("Q")
-        self.is_paused = False
         self.closed = False  # the gateway is going: streams end
         self.alarm: Callable[[], dict | None] = lambda: None
         self.extension = commands.Extension(run_dir)
@@ -114,7 +113,7 @@ class Board:
             "blocks": progress.blocks,
             "events": self.count,
             "files": len(self.files),
-            "paused": self.is_paused,
+            "paused": progress.paused,
             "sealed": self._sealed(),
             "alarm": self.alarm(),
             "commands": [_told(item) for item in commands.listed(self.run_dir)[-20:]],
@@ -139,8 +138,6 @@ class Board:
             self._written(place, call, str(row.get("sanitized_output") or ""))
         elif event == "REPORT" and str(row.get("command_or_input") or "").startswith("notes/"):
             self._add(self.count, "report", str(row["command_or_input"]), row)
-        elif event == "COMMAND":
-            self._asked(str(row.get("command_or_input") or ""))
 
     def _written(self, place: int, call: dict, result: str) -> None:
         """Only what the harness says it wrote is a file, under the name it says."""
@@ -153,13 +150,6 @@ class Board:
         if len(self.files) < MAX_FILES:
             step = row.get("step_number")
             self.files.append({"n": place, "kind": kind, "name": visible(name, 200), "step": step})
-
-    def _asked(self, line: str) -> None:
-        try:
-            name = json.loads(line).get("name")
-        except (ValueError, AttributeError):
-            return
-        self.is_paused = name == "pause" or (self.is_paused and name not in ("unpause", "finish", "stop"))
 
     def _read(self, places: Any, limit: int) -> list[dict[str, Any]]:
         rows = ((place, self._raw(place)) for place in places)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -180,6 +181,36 @@ def test_commands_asked_during_outages_and_kills_arrive_in_order_and_have_their_
     state = dict(session.run.rows("SELECT key, value FROM session_state"))
     assert float(state["length_seconds"]) == (5 + 10 + 20 + 30) * 60
     assert float(state["budget_usd"]) == 5.0 + 2
+
+
+def test_a_kill_between_the_record_and_the_checkpoint_loses_no_effect_and_repeats_no_command(live):
+    session = live("sleep 0.1")
+    until(lambda: session.steps() >= 1)
+    session.kill()
+    session.ask("extend", "the record has it, the checkpoint does not", minutes=10)
+    command = json.dumps(commands.after(session.gateway.folder, 0)[0])
+    with contextlib.closing(sqlite3.connect(session.run.sandbox / "telemetry/run.db")) as db, db:
+        db.execute(
+            "INSERT INTO execution_logs (step_number, elapsed_seconds, phase, event_type, command_or_input)"
+            " SELECT step_number, elapsed_seconds, phase, 'COMMAND', ? FROM execution_logs"
+            " ORDER BY id DESC LIMIT 1",
+            [command],
+        )
+    session.gateway.http.get("/v1/commands?after=0")  # the dead harness had been told
+    session.again()
+    until(lambda: session.states() == ["acknowledged"])
+    session.ask("stop")
+    session.end()
+    told = [json.loads(line)["id"] for line in session.run.events("COMMAND", "command_or_input")]
+    state = dict(session.run.rows("SELECT key, value FROM session_state"))
+    assert told == [1, 2] and float(state["length_seconds"]) == 15 * 60
+
+
+def test_a_pause_that_nobody_ends_is_ended_by_the_wall_limit(live):
+    session = live("sleep 0.1", minutes=0.1)
+    session.ask("pause")
+    assert session.end()["stop_reason"] == "wall limit reached"
+    assert session.run.summary["elapsed_seconds"] < 6
 
 
 def test_the_gateways_own_cap_and_wall_limit_rise_with_an_extension(run_gateway):
