@@ -15,6 +15,7 @@ from labkit.gateway.witness import CUT, fingerprint
 from labkit.verification.evidence import LEDGER, Evidence, Row
 from labkit.verification.findings import ALTERED, FORGED, MISSING, Finding
 
+NOT_RUN_AGAIN = "interrupted: "  # how the harness answers a call that a restart or a full disk cut off
 PROMPTS = {"worker": "worker", "report": "worker", "inspector": "inspector", "digest": "digest"}
 
 
@@ -169,7 +170,7 @@ def _results(step: Step, exchanges: list[Row], shown: dict[str, int], result: Re
     for row in step.results:
         if shown.get(f"t:{fingerprint(str(row.get('sanitized_output') or ''))}", 0) > number:
             result.seen_again += 1
-        elif step.cut:
+        elif step.cut or str(row.get("sanitized_output") or "").startswith(NOT_RUN_AGAIN):
             result.excused += 1
         elif not later:
             result.last += 1

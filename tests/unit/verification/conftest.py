@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
@@ -11,19 +10,19 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import collected_natively
 import httpx2
 import pytest
 import yaml
 
 from harness.settings import Settings
-from labkit import intake, sums
-from labkit.gateway import chain, process
+from labkit import sums
+from labkit.gateway import process
 from labkit.gateway.config import GatewayConfig, token_hash
 from labkit.gateway.ledger import EventTail
 from labkit.verification.findings import Report
@@ -127,30 +126,7 @@ class Lab:
     def collect(self, **manifest: object) -> Path:
         """The folder runs/<run_id>, made by the host's own receiving end."""
         process.stop(self.gateway)
-        archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w") as tar:
-            for name, path in self._databases().items():
-                tar.add(path, name)
-            tar.add(self.sandbox / "workspace", "workspace")
-        archive.seek(0)
-        facts = {"collected": "live", "ledger": vars(chain.end_of(self.gateway))} | manifest
-        target = self.base / "runs" / RUN_ID
-        return intake.receive(archive, target, {"gateway": self.gateway}, facts)
-
-    def _databases(self) -> dict[str, Path]:
-        telemetry = self.sandbox / "telemetry"
-        found = {"run.db": telemetry / "sealed/run.db", "summary.json": telemetry / "summary.json"}
-        if not found["run.db"].is_file():
-            found = {"run.db": self._copy(telemetry / "run.db", "run-copy.db")}
-        return found | {"mirror.db": self._copy(self.sandbox / "mirror/run.db", "mirror-copy.db")}
-
-    def _copy(self, source: Path, name: str) -> Path:
-        target = self.base / name
-        live, copy = sqlite3.connect(source), sqlite3.connect(target)
-        live.backup(copy)
-        live.close()
-        copy.close()
-        return target
+        return collected_natively.collect(self.base, self.sandbox, self.gateway, **manifest)
 
 
 @dataclass
