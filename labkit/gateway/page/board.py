@@ -7,6 +7,7 @@ restarts too, so it is the watermark of a browser that comes back.
 from __future__ import annotations
 
 import json
+import re
 import time
 import unicodedata
 from array import array
@@ -20,7 +21,7 @@ from labkit.gateway.files import parse_line
 from labkit.gateway.ledger import EVENTS
 from labkit.gateway.progress import Progress
 
-CHUNK = 4 << 20  # bytes taken in at once: a gateway that catches up still answers its guest
+CHUNK = 1 << 20  # bytes taken in at once: a gateway that catches up still answers its guest
 SHORT, LONG = 1500, 200_000  # characters of a text in the list, and when it is opened
 MAX_FILES = 5000
 KINDS = {"write_scratchpad": "note", "write_script": "script"}
@@ -203,7 +204,12 @@ def visible(text: str, limit: int) -> str:
     """Text of an agent with its line breaks; control, direction and invisible characters become `·`."""
     if len(text) > limit:
         text = text[: limit - 1] + "…"
-    return "".join(c if c in "\n\t" or unicodedata.category(c) not in _HIDDEN else "·" for c in text)
+    return _ODD.sub(_shown_character, text)
 
 
+def _shown_character(found: re.Match) -> str:
+    return "·" if unicodedata.category(found[0]) in _HIDDEN else found[0]
+
+
+_ODD = re.compile(r"[^\x20-\x7e\n\t]")  # the rest needs no second look
 _HIDDEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")

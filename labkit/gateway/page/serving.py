@@ -18,6 +18,7 @@ from labkit.gateway.page.board import Board
 from labkit.gateway.page.routes import Page
 
 POLL_SECONDS = 0.5
+MAX_CONNECTIONS = 100  # whoever holds more open must not take the guest's share of this process
 
 log = logging.getLogger("labkit.gateway")
 
@@ -53,6 +54,7 @@ async def _serving(
 ) -> AsyncIterator[None]:
     token = access.token_of(run_dir)
     server = server_of(Page(board, access.Access(token)).app())
+    server.config.limit_concurrency = MAX_CONNECTIONS
     server.capture_signals = contextlib.nullcontext  # signals belong to the gateway's own server
     task = asyncio.create_task(server.serve(sockets=[listener]))
     log.info("page: %s", access.publish(run_dir, token, config.page_bind, listener.getsockname()[1]))
