@@ -48,7 +48,7 @@ class Orchestrator:
         self.model, self.desk, self.context, self.digest = model, desk, context, digest
         self.nudges, self.link, self.session, self.stop = nudges, link, session, stop
         self.ending = Ending(desk, model, context, link)
-        self.repetition = Repetition(settings.repeat_limit, settings.repeat_window, **session.recent_calls)
+        self.repetition = Repetition(settings.repeat_limit, settings.repeat_window, **session.repetition)
         self.phase: Phase | None = next((p for p in PHASES if p.name == session.phase), None)
         if self.phase:  # a resumed run
             desk.phase, model.final = self.phase, self.phase is FINAL
@@ -248,7 +248,7 @@ class Orchestrator:
         session.spent_usd, session.unknown_usd = self.purse.spent, self.purse.unknown
         session.chars_per_token, session.last_nudge_seconds = self.purse.chars_per_token, self.nudges.last
         session.ends_at_seconds, session.watermark = self.clock.end, self.link.watermark
-        session.digest, session.recent_calls = self.context.digest, self.repetition.dump()
+        session.digest, session.repetition = self.context.digest, self.repetition.dump()
         session.notices = list(self.notices)
         session.keep(self.context.steps, self.context.pending)
         session.save(self.recorder)

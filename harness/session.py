@@ -25,7 +25,8 @@ class Session:
     """What a restarted loop needs to go on as if nothing had happened. Seconds are active ones.
 
     cause: the stop_reason that a guard or a person has fixed already; '' while nothing did.
-    reports_before: reports that were there when the phase began. recent_calls: for the repetition guard.
+    reports_before: reports that were there when the phase began. repetition: what that guard remembers.
+    pending: steps that left the window and are not yet in the digest.
     paused, length_seconds, budget_usd (0: as the settings say): what commands made of it.
     notices: what the Worker is still to be told.
     """
@@ -50,7 +51,7 @@ class Session:
     watermark: int = 0
     digest: str = ""
     reports_before: list[str] = field(default_factory=list)
-    recent_calls: dict = field(default_factory=dict)
+    repetition: dict = field(default_factory=dict)
     window: list[dict] = field(default_factory=list)
     pending: list[dict] = field(default_factory=list)
 

@@ -8,9 +8,14 @@ import time
 from functools import partial
 
 from harness_run import Run, run_session, run_settings, start
-from scripted_gateway import ScriptedGateway, call, say
+from scripted_gateway import TOKEN, ScriptedGateway, call, say
 
+from harness.context import Step
 from harness.phases import PHASES
+from harness.repetition import Repetition
+from harness.session import Session, load
+from harness.telemetry.recorder import Recorder
+from harness.tools.base import Outcome
 
 KILLS = 10
 TABLES = ("execution_logs", "file_registry", "api_requests", "session_state", "prompts", "workspace_files")
@@ -203,3 +208,17 @@ def test_the_record_of_an_earlier_run_goes_aside_sealed_or_not_and_a_new_one_beg
             db = sqlite3.connect(name / "run.db")
             assert db.execute("SELECT value FROM session_state WHERE key='run_id'").fetchone() == (name.name,)
             db.close()
+
+
+def test_a_resumed_session_still_knows_what_was_refused_and_what_awaits_its_digest(tmp_path):
+    recorder = Recorder(tmp_path / "run.db", tmp_path / "mirror.db", TOKEN, lambda: 1.0)
+    repetition = Repetition(3, 6)
+    for _ in range(5):
+        repetition.saw([("execute_shell make", Outcome("Error 1"))])
+        repetition.found()
+    kept = Session("r1", repetition=repetition.dump())
+    kept.keep([], [Step(7, [{"role": "user", "content": "left the window"}])])
+    kept.save(recorder)
+    again = load(recorder, "r1")
+    assert Repetition(3, 6, **again.repetition).refuses("execute_shell make")
+    assert [known.number for known in again.pending_steps()] == [7]
