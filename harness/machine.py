@@ -11,7 +11,7 @@ def describe(workspace: Path) -> str:
     """'Debian GNU/Linux 12 (bookworm), 2 CPU cores, 5.8 GB of memory, 120 GB of disk'."""
     disk = shutil.disk_usage(workspace).total / 1e9
     cores = os.cpu_count() or 1
-    return f"{_system()}, {cores} CPU cores, {_memory_gb():.1f} GB of memory, {disk:.0f} GB of disk"
+    return f"{_system()}, {cores} CPU cores, {memory_gb():.1f} GB of memory, {disk:.0f} GB of disk"
 
 
 def _system() -> str:
@@ -23,7 +23,8 @@ def _system() -> str:
     return names[0] if names else "Linux"
 
 
-def _memory_gb() -> float:
+def memory_gb() -> float:
+    """All there is, in units of 2**30 bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 

@@ -6,7 +6,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from harness.machine import describe
+from harness.machine import describe, memory_gb
 from harness.settings import Settings
 
 FOLDER = Path(__file__).with_name("prompts")
@@ -33,6 +33,8 @@ def build(settings: Settings) -> dict[str, str]:
         network=text(f"network_{settings.network}"),
         task=task,
         timeout=f"{settings.command_timeout_seconds:.0f}",
+        memory=f"{settings.command_memory_fraction * memory_gb():.1f}",
+        processes=str(settings.command_max_processes),
         digest_tokens=str(settings.digest_max_tokens),
         window_max=str(settings.window_max_steps),
         window_min=str(settings.window_min_steps),

@@ -81,6 +81,7 @@ def shown_output(path: Path) -> Iterator[Output]:
 @contextmanager
 def held_output(folder: Path) -> Iterator[Output]:
     """A file without a name in `folder`; gone afterwards. The command gets it for writing only."""
+    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as file:
         path = Path(f"/proc/self/fd/{file.fileno()}")
         sink = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
