@@ -147,6 +147,16 @@ class Script:
         return script
 
 
+_IN_WORDS = {
+    "tuple": "a list",
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "dict": "keys and values",
+}
+
+
 def shipped() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yml"))
 
@@ -179,17 +189,19 @@ def _row(kind: type, values: Any, name: str, where: str) -> Any:
 
 def _fitting(wanted: str, key: str, value: Any) -> Any:
     """A value of the annotated type. Raises ValueError."""
-    if wanted.startswith("tuple") and isinstance(value, list | tuple):
-        return tuple(value)
-    if wanted.startswith(("float", "int")):
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
-        if is_number and (wanted.startswith("float") or value == int(value)):
-            return value
-    elif wanted == "str" and isinstance(value, str | int):
-        return str(value)
-    elif wanted == "bool" and isinstance(value, bool) or not wanted.startswith(("tuple", "str", "bool")):
-        return value
-    raise ValueError(f"{key} must be {wanted.split('[')[0]}, not {value!r}")
+    kind = wanted.split("[")[0].split(" ")[0]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+    fits = {
+        "tuple": isinstance(value, list | tuple),
+        "str": isinstance(value, str | int),
+        "float": is_number,
+        "int": is_number and float(value).is_integer(),
+        "bool": isinstance(value, bool),
+        "dict": isinstance(value, dict),
+    }
+    if not fits.get(kind, True):  # the rest are rows, which were made from dicts before
+        raise ValueError(f"{key} must be {_IN_WORDS[kind]}, not {value!r}")
+    return {"tuple": tuple, "str": str}.get(kind, lambda one: one)(value)
 
 
 def _check(script: Script) -> None:

@@ -38,12 +38,12 @@ def run(wanted: Wanted) -> Result:
     """One session as asked for. Raises LabError (usage) before anything is made."""
     if wanted.keep is not None and wanted.keep.exists():
         raise LabError(f"{wanted.keep} exists", "name a new folder: nothing is overwritten", USAGE)
+    script = Script.load(wanted.provider)
     options: dict[str, Any] = {
         "seed": wanted.seed,
-        "settings": settings(wanted),
+        "settings": settings(wanted, script),
         "replay": None if wanted.replay is None else recorded(wanted.replay),
     }
-    script = Script.load(wanted.provider)
     if wanted.keep is None:
         return simulate(script, **options)
     with tempfile.TemporaryDirectory(prefix="lab-simulate-", dir=temporary()) as made:
@@ -52,20 +52,21 @@ def run(wanted: Wanted) -> Result:
     return result
 
 
-def settings(wanted: Wanted) -> dict[str, Any]:
-    """run.json's keys, as `lab run` would make them; a replay keeps its recorded length and cap."""
+def settings(wanted: Wanted, script: Script) -> dict[str, Any]:
+    """run.json's keys as `lab run` would make them, without those that the script or the record decides."""
     lab = config.load(wanted.inventory)
+    if wanted.hours is not None and not 1 / 60 <= wanted.hours <= plan.MAX_MINUTES / 60:
+        most = plan.MAX_MINUTES // 60
+        raise LabError(
+            f"--hours {wanted.hours:g} is not between a minute and {most} hours", "0.5 is half one", USAGE
+        )
     minutes = None if wanted.hours is None else wanted.hours * 60
     asked = plan.make(lab, minutes, wanted.budget, None, None, wanted.task, wanted.prompt)
     values = plan.harness_settings(lab, asked)
-    given = {"minutes": wanted.hours, "budget_usd": wanted.budget}
-    left_out = {key for key, value in given.items() if value is None} if _keeps_its_own(wanted) else set()
-    return {key: value for key, value in values.items() if key not in left_out}
-
-
-def _keeps_its_own(wanted: Wanted) -> bool:
-    """A record has a length and a cap; a provider script may set a cap."""
-    return wanted.replay is not None or bool(Script.load(wanted.provider).settings)
+    given = {"minutes": minutes, "budget_usd": wanted.budget, "task": wanted.task, "prompt": wanted.prompt}
+    typed = {key for key, value in given.items() if value is not None}
+    decided = set(script.settings) | ({"minutes", "budget_usd"} if wanted.replay is not None else set())
+    return {key: value for key, value in values.items() if key in typed or key not in decided}
 
 
 def recorded(which: str) -> Path:

@@ -115,6 +115,9 @@ def test_a_command_longer_than_its_limit_is_told_to_be_killed_at_it(memory):
         ({"incidents": [{"what": "finish"}]}, "at_minute"),
         ({"commands": [{"match": "("}]}, "regular expression"),
         ({"faults": [{"kind": "slow", "seconds": "long"}]}, "seconds"),
+        ({"faults": [{"kind": "slow", "steps": 3}]}, "a list"),
+        ({"faults": [{"kind": "slow", "from_step": float("inf")}]}, "a whole number"),
+        ({"settings": "budget_usd"}, "keys and values"),
     ],
 )
 def test_a_script_that_cannot_work_is_refused_with_the_key_that_is_wrong(data, word):

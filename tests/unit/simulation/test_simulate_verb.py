@@ -75,3 +75,19 @@ def test_a_wrong_word_is_refused_before_anything_is_made(tmp_path):
     with pytest.raises(LabError, match="honest"):
         typed("--provider", "nobody", "--keep", str(tmp_path / "kept"))
     assert not (tmp_path / "kept").exists()
+
+
+def test_a_scripts_settings_hold_unless_something_else_was_typed(tmp_path):
+    (tmp_path / "tight.yml").write_text(
+        "settings: {budget_usd: 0.008, window_max_steps: 5, window_min_steps: 2}\n"
+    )
+    tight = ["--hours", "0.2", "--provider", str(tmp_path / "tight.yml"), "--json"]
+    poor, rich = json.loads(typed(*tight)), json.loads(typed(*tight, "--budget", "5"))
+    assert (poor["stop_reason"], rich["stop_reason"]) == ("budget exhausted", "report delivered")
+    assert rich["digest_refreshes"] > 2
+
+
+@pytest.mark.parametrize("hours", ["0", "49", "nan"])
+def test_a_length_that_no_run_may_have_is_refused(hours):
+    with pytest.raises(LabError, match="--hours"):
+        typed("--hours", hours)
