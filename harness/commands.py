@@ -60,12 +60,17 @@ def obey(loop: Orchestrator) -> None:
 
 
 def _take(loop: Orchestrator) -> None:
-    fresh = loop.link.take_commands()
-    for command in fresh:
+    # After a crash the link asks before the record is read: what was obeyed already may come along once more.
+    taken = [one for one in loop.link.take_commands() if int(one["id"]) > loop.session.commands_after]
+    for at, command in enumerate(taken):
         line = clean(json.dumps(command, ensure_ascii=False))
-        loop.recorder.event(events.COMMAND, command_or_input=line)
+        try:
+            loop.recorder.event(events.COMMAND, command_or_input=line)
+        except sqlite3.Error:
+            loop.link.give_back(taken[at:])
+            raise
         _apply(loop, command)
-    if fresh:
+    if taken:
         loop.checkpoint()
         loop.link.acknowledge(loop.session.commands_after)
 

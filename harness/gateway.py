@@ -54,6 +54,11 @@ class GatewayLink:
             self._finish_at = None
         return taken
 
+    def give_back(self, commands: list[dict]) -> None:
+        """They could not be recorded now: the next look takes them again."""
+        with self._lock:
+            self._commands = [*commands, *self._commands]
+
     def acknowledge(self, command_id: int) -> None:
         """The record holds every command up to this id; the gateway is told in the background."""
         self._obeyed = max(self._obeyed, command_id)

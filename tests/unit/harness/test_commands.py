@@ -1,11 +1,14 @@
 """UNIT: what a person's commands make of clock, phases and the flag that ends a run."""
 
+import json
+import sqlite3
 import threading
 import time
 from types import SimpleNamespace
 
 import pytest
 
+from harness import commands
 from harness.clock import Clock
 from harness.commands import StopFlag
 from harness.gateway import FINISH_GRACE, GatewayLink
@@ -92,3 +95,28 @@ def test_a_finish_leaves_what_runs_some_seconds_and_then_none_until_it_is_taken(
     assert link.patience() == float("inf")
     link._poll()
     assert link.take_commands() == [], "an id that came once does not come again"
+
+
+def test_a_command_that_could_not_be_recorded_is_taken_again_and_in_order():
+    taken = [{"id": number, "name": name} for number, name in ((1, "pause"), (2, "unpause"), (3, "dance"))]
+    link = SimpleNamespace(given=list(taken), acknowledged=0)
+    link.take_commands = lambda: [link.given.pop(0) for _ in range(len(link.given))]
+    link.give_back = lambda rest: link.given.extend(rest)
+    link.acknowledge = lambda number: setattr(link, "acknowledged", number)
+    rows = []
+
+    def event(word, command_or_input):
+        if len(rows) == 1 and not link.full:
+            link.full = True
+            raise sqlite3.OperationalError("database or disk is full")
+        rows.append(json.loads(command_or_input)["id"])
+
+    link.full = False
+    session = SimpleNamespace(commands_after=0, paused=False)
+    recorder = SimpleNamespace(event=event)
+    loop = SimpleNamespace(link=link, session=session, recorder=recorder, checkpoint=lambda: None)
+    with pytest.raises(sqlite3.Error):
+        commands._take(loop)
+    assert session.paused
+    commands._take(loop)
+    assert (rows, link.acknowledged, session.paused) == ([1, 2, 3], 3, False)
