@@ -88,9 +88,9 @@ class Clock:
             self.end, self.reserve = self.length, self.length * self._reserve_fraction
 
     def for_work(self) -> float:
-        """Seconds that one piece of work may take so that the report's reserve is left; never below 1."""
+        """Seconds that one piece of work may take; it leaves the report's reserve. Never below 1."""
         left = self.until_reserve()
-        return max(1.0, left if left > 0 else self.remaining())
+        return max(1.0, min(left if left > 0 else self.remaining(), self.wall_remaining()))
 
     @contextmanager
     def uncharged(self) -> Iterator[None]:

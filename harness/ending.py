@@ -166,7 +166,8 @@ class Ending:
     def _report_from_model(self) -> Reply:
         """With all it knows; with the digest alone where that is too dear, or where the window is broken."""
         asked = prompting.text("report")
-        left = max(LEAST_REPORT_SECONDS, self.desk.clock.remaining())
+        clock = self.desk.clock
+        left = max(LEAST_REPORT_SECONDS, min(clock.remaining(), clock.wall_remaining()))
         try:
             return self.model.ask("report", self.context.outgoing([], asked), deadline=left, patience=left)
         except (NoMoney, ContextError):

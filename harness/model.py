@@ -63,7 +63,7 @@ class Model:
         while True:
             attempt += 1
             worst = self._reserve(chars, purpose)
-            limit = max(1.0, min(self.settings.request_timeout_seconds, ends - self.clock.elapsed()))
+            limit = max(1.0, min(self._longest(purpose), ends - self.clock.elapsed()))
             try:
                 return self._attempt(body, purpose, attempt, limit, chars, worst)
             except Failure as failure:
@@ -80,6 +80,11 @@ class Model:
             "user": purpose,
         }
         return body | ({"tools": tools, "tool_choice": "auto"} if tools else {})
+
+    def _longest(self, purpose: str) -> float:
+        """Seconds of wall clock for an attempt. The report's comes after the limits and has its own."""
+        longest = self.settings.request_timeout_seconds
+        return longest if purpose == "report" else min(longest, self.clock.wall_remaining())
 
     def _reserve(self, chars: int, purpose: str) -> float:
         worst = self.purse.worst_case(chars)
