@@ -7,10 +7,28 @@ from collections import Counter
 from labkit.verification.evidence import LEDGER, Evidence, Row
 from labkit.verification.findings import ALTERED, FORGED, MISSING, Finding
 
+ROUNDING_USD = 0.01
 FIGURES = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
 
 
 def check(evidence: Evidence) -> list[Finding]:
+    """The provider's bill against the ledger, then the ledger against the guest's account."""
+    return [*_billed(evidence), *_accounted(evidence)]
+
+
+def _billed(evidence: Evidence) -> list[Finding]:
+    """Where the run had its own key the provider said what it billed on it: never more than was charged."""
+    notes = (record.get("body") for record in evidence.ledger.records if record.get("kind") == "bill")
+    bills = (note.get("usd") for note in notes if isinstance(note, dict))
+    billed = sum(usd for usd in bills if isinstance(usd, int | float))
+    charged = sum(row.get("charged_usd") or 0.0 for row in evidence.ledger.exchanges)
+    if billed <= charged + ROUNDING_USD:
+        return []
+    what = f"the provider billed ${billed:.4f}, the ledger has calls for ${charged:.4f}"
+    return [Finding(MISSING, LEDGER, "an exchange", what)]
+
+
+def _accounted(evidence: Evidence) -> list[Finding]:
     """Empty where the record has no account (made from events), or the relay saw no call."""
     if evidence.rebuilt or evidence.run.problem or not evidence.ledger.exchanges:
         return []

@@ -310,6 +310,29 @@ def test_a_clock_set_back_is_found_where_the_ledger_heard_it(copy):
     assert said == ["its clock was set back"]
 
 
+@pytest.mark.parametrize("seen", ["x", 5, [], {"messages": 5}, {"messages": [5], "calls": "x", "text": None}])
+def test_what_the_kit_would_never_write_is_no_reason_to_break_off(copy, seen):
+    records = copy.records()
+    for record in records:
+        if record["kind"] == "exchange":
+            record["body"]["seen"] = seen
+    copy.put("ledger.jsonl", relinked(records))
+    copy.seal()
+    report = copy.examine()
+    assert report.findings and report.checked["files"] > 5
+
+
+def test_a_bill_above_the_ledger_tells_of_calls_that_the_relay_did_not_see(copy):
+    records = copy.records()
+    body = {"hash": "h", "usd": 5.0, "revoked": True}
+    lines = relinked([*records, {"at": records[-1]["at"], "kind": "bill", "body": body}])
+    copy.put("ledger.jsonl", lines)
+    manifest = json.loads((copy.folder / "manifest.json").read_text())
+    manifest["ledger"] = vars(chain.end_of(copy.folder / "gateway"))
+    (copy.folder / "manifest.json").write_text(json.dumps(manifest))
+    assert found(copy) == ("missing", "an exchange")
+
+
 @pytest.mark.parametrize("name", ["summary.json", "manifest.json", "gateway/gateway.json"])
 def test_a_changed_file_shows_in_the_sums(copy, name):
     (copy.folder / name).write_bytes((copy.folder / name).read_bytes() + b"\n")
