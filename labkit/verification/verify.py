@@ -35,7 +35,7 @@ def examine(folder: Path) -> Report:
 
 
 def _tried(where: str, report: Report, check: Callable[[], None]) -> None:
-    """What a check cannot even read was not written by the kit: it does not hold, and the other checks go on."""
+    """What a check cannot even read the kit did not write: it does not hold, and the other checks go on."""
     try:
         check()
     except Exception as error:
