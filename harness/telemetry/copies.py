@@ -47,7 +47,10 @@ def _other_rows(source: sqlite3.Connection, target: sqlite3.Connection, table: s
 
 
 def in_one(db: sqlite3.Connection, sql: str, rows: list) -> None:
-    """All rows in one transaction, or none of them."""
+    """All rows in one transaction, or none of them. A single row is one by itself, at a third of the work."""
+    if len(rows) == 1:
+        db.execute(sql, rows[0])
+        return
     db.execute("BEGIN IMMEDIATE")
     try:
         db.executemany(sql, rows)

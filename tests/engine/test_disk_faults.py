@@ -39,7 +39,7 @@ def strike_and_go_on(host, gateway, strike):
         return wrong + later
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("action", ["fail once", "fail on"])
 @pytest.mark.parametrize("place", WRITES)

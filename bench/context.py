@@ -1,0 +1,55 @@
+"""HOST: what eight hours of prompts cost when the window grows and is cut, and when it slides by one step.
+
+usage: .venv/bin/python bench/context.py [--hours H] [--cached-reads SHARE]
+
+One trajectory, simulated twice with the same seed: a window that grows to 18 steps and is cut to 6, and one
+of 12 steps that slides. Input tokens of all calls count, those in a cached prefix a tenth. Prints JSON:
+tokens, the share that was cached, effective input tokens a step, and their ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from labkit.simulation.session import simulate
+
+WINDOWS = {
+    "grow_and_cut": {"window_max_steps": 18, "window_min_steps": 6},
+    "slide_by_one": {"window_max_steps": 12, "window_min_steps": 12},
+}
+
+
+def played(settings: dict, hours: float, cached_reads: float) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="bench-context-") as place:
+        result = simulate("honest", seed=1, minutes=hours * 60, settings=settings, folder=Path(place) / "s")
+        sql = "SELECT SUM(prompt_tokens), SUM(cached_tokens) FROM api_requests"
+        prompt, cached = result.query(sql)[0]
+    effective = prompt - cached + cached_reads * cached
+    return {
+        "steps": result.summary["steps"],
+        "prompt_tokens": prompt,
+        "cached_share": round(cached / prompt, 3),
+        "effective_tokens_a_step": round(effective / result.summary["steps"], 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--hours", type=float, default=8.0)
+    parser.add_argument("--cached-reads", type=float, default=0.1)
+    arguments = parser.parse_args()
+    result: dict = {
+        name: played(settings, arguments.hours, arguments.cached_reads) for name, settings in WINDOWS.items()
+    }
+    ours, theirs = (result[name]["effective_tokens_a_step"] for name in WINDOWS)
+    print(json.dumps(result | {"ratio": round(ours / theirs, 3)}))
+
+
+if __name__ == "__main__":
+    main()
