@@ -1,7 +1,7 @@
 """HOST: what the guest's network card may send and receive: one libvirt filter a lab, switched live.
 
 `open`: no rule. `sealed`: the gateway's port, DHCP and this host's SSH; a name server is refused at once,
-since an answer that never comes makes every sudo wait 20 s. The filter is the host's: the guest can't touch it.
+since an answer that never comes makes every sudo wait 20 s. It is the host's: the guest can't touch it.
 """
 
 from __future__ import annotations

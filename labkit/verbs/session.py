@@ -184,9 +184,7 @@ def collect(
 
 @app.command(rich_help_panel=SESSION)
 def network(
-    mode: Annotated[
-        str | None, typer.Argument(help="`open`, `sealed`; default: only look.")
-    ] = None,
+    mode: Annotated[str | None, typer.Argument(help="`open`, `sealed`; default: only look.")] = None,
     inventory: Inventory = None,
     why: Annotated[str, typer.Option(help="The reason; it is kept in the record.")] = "",
     json: Json = False,

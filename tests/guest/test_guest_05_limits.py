@@ -1,4 +1,4 @@
-"""HOST: in the guest a command's cgroup holds a fork bomb and a memory hog of root's; the next command runs."""
+"""HOST: in the guest a command's cgroup holds a fork bomb and a memory hog of root's; the next one runs."""
 
 import json
 

@@ -93,7 +93,6 @@ def defined():
         domain.undefine()
 
 
-
 def test_without_the_libvirt_binding_the_sentence_says_so(typed, built, monkeypatch):
     monkeypatch.setitem(sys.modules, "libvirt", None)
     said = typed("revert", code=NOT_READY)
