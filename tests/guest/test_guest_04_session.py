@@ -35,7 +35,8 @@ def test_status_tells_that_the_session_runs(lab, started):
 def test_a_verb_that_would_lose_the_run_is_refused(lab, started, verb):
     done = lab.lab(*verb, code=NOT_READY)
     assert f"run {started.run_id} is in the guest 'labtest' and was not collected" in done.err
-    assert "`lab collect`" in done.err and "--discard" in done.err
+    assert "its session is still running" in done.err
+    assert "`lab finish`" in done.err and "--discard" in done.err
     assert lab.lab("status", "--json").json["run"] == started.run_id
 
 

@@ -54,6 +54,17 @@ def test_the_run_is_whole(collected, manifest):
     assert (collected / "console.log").stat().st_size > 0
 
 
+def test_the_notes_quote_what_the_guest_really_said(collected):
+    notes = {path.name: path.read_text() for path in (collected / "workspace/notes").glob("*.md")}
+    assert "Linux" in notes["sha256_first_look.md"]
+    assert not [name for name, text in notes.items() if "not run in this session" in text]
+
+
+def test_record_ledger_and_bill_agree_for_a_third_party(lab, collected):
+    found = lab.lab("verify", collected.name, "--json").json
+    assert found["holds"] is True, found
+
+
 def test_the_report_is_in_the_workspace_and_in_the_last_backup(collected, sealed):
     report = collected / "workspace" / sealed["final_report"]
     assert report.read_text().strip()

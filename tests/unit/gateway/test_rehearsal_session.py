@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -61,9 +62,10 @@ class Session:
         status = {"role": "user", "content": f"Status\nPhase: {phase}\nStep: {len(self.steps)}"}
         message = self.ask(system + window + [status], [schema(name) for name in OFFERED[phase]])
         self.thoughts.append(message["content"])
-        assistant = {"role": "assistant", **message}
+        assistant = {"role": "assistant", **copy.deepcopy(message)}
         self.steps.append([assistant])
-        for call in message.get("tool_calls") or []:
+        for call in assistant.get("tool_calls") or []:
+            call["id"] = f"c{len(self.calls):05d}"  # as the harness does: ids are its own
             name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
             assert name in OFFERED[phase], f"{name} was not offered in {phase}"
             assert set(arguments) == set(ARGUMENTS[name]), "arguments must follow the schema"

@@ -72,9 +72,6 @@ def phase(messages: list[dict]) -> str | None:
     return None
 
 
-def last_result(messages: list[dict]) -> tuple[str, str]:
-    """(tool_call_id, text) of the latest tool result; empty strings when there is none."""
-    for message in reversed(messages):
-        if message["role"] == "tool":
-            return message["tool_call_id"], text(message)
-    return "", ""
+def last_result(messages: list[dict]) -> str:
+    """The text of the latest tool result; empty when there is none."""
+    return next((text(message) for message in reversed(messages) if message["role"] == "tool"), "")

@@ -14,7 +14,6 @@ from labkit.gateway.providers.rehearsal import script
 from labkit.gateway.providers.rehearsal.script import SIZES, Move
 
 QUOTE_CHARS = 700
-CALL_ID = re.compile(r"call_\d+_(\w+)")
 FAILED = re.compile(r"not written|already exists|refus|\berror\b|interrupted", re.IGNORECASE)
 REPORT_TRIES = 4
 
@@ -31,6 +30,7 @@ class State:
     phase: str = ""
     report_version: int = 1
     last_request: str = ""
+    last_move: str = ""
     last_reply: dict = field(default_factory=dict)
 
 
@@ -53,15 +53,17 @@ class Worker:
         return self.state.last_reply
 
     def _take_in(self, messages: list[dict]) -> None:
-        """Keep what the last moves printed: the harness drops old steps, notes quote them later."""
-        for message in messages:
-            found = message["role"] == "tool" and CALL_ID.fullmatch(message["tool_call_id"])
-            if found:
-                self.state.outputs[found[1]] = _quote(reading.text(message))
-        call_id, result = reading.last_result(messages)
-        if call_id.endswith("_report") and FAILED.search(result) and self.state.report_version < REPORT_TRIES:
+        """Keep what the last move printed: the harness drops old steps, notes quote them later.
+
+        A move makes one call, so the latest result is the last move's, whatever id the harness gives it.
+        """
+        result = reading.last_result(messages)
+        if result and self.state.last_move:
+            self.state.outputs[self.state.last_move] = _quote(result)
+        if self.state.last_move == "report" and FAILED.search(result) and self.state.report_version < REPORT_TRIES:
             self.state.report_version += 1
             self.state.played["FINAL_REPORT"] -= 1
+        self.state.last_move = ""
 
     def _next(self, offered: dict[str, dict]) -> dict:
         phase = script.load().get(self.state.phase) or script.load()["EXPLORATION"]
@@ -86,6 +88,7 @@ class Worker:
             args["name"] = f"final_report_v{self.state.report_version}.md"
         self._remember(move.tool, args)
         self.state.calls += 1
+        self.state.last_move = move.id
         arguments = json.dumps(script.named_as_offered(args, offered[move.tool]))
         function = {"name": move.tool, "arguments": arguments}
         call = {"id": f"call_{self.state.calls}_{move.id}", "type": "function", "function": function}
