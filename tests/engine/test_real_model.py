@@ -65,7 +65,7 @@ def gateway(tmp_path, model_url, monkeypatch):
     config = GatewayConfig(
         run_id="20261129-201202-b0dd88", bind="127.0.0.1", port=port, provider="local", base_url=model_url,
         key_env="LAB_REALMODEL_KEY", models=(MODEL,), token_sha256=token_hash(TOKEN), budget_usd=1.0,
-        price_input_per_mtok=0.1, price_output_per_mtok=0.2, max_completion_tokens=256, minutes=3,
+        price_input_per_mtok=0.1, price_output_per_mtok=0.2, max_completion_tokens=96, minutes=6,
     )  # fmt: skip
     process.start(folder, config)
     yield f"http://127.0.0.1:{port}"
@@ -75,7 +75,7 @@ def gateway(tmp_path, model_url, monkeypatch):
 @pytest.mark.timeout(900)
 def test_a_session_with_a_real_model_is_sealed_and_every_call_is_accounted_for(tmp_path, gateway):
     own = {"token": TOKEN, "model": MODEL, "inspector_model": MODEL, "budget_usd": 1.0}
-    own |= {"minutes": 3, "max_completion_tokens": 256, "request_timeout_seconds": 120}
+    own |= {"minutes": 6, "max_completion_tokens": 96, "request_timeout_seconds": 300}
     run = run_session(run_settings(tmp_path / "sandbox", gateway, **own), seconds=800)
     assert run.summary["status"] == "sealed" and run.summary["final_report_written"]
     good = run.rows("SELECT prompt_tokens, completion_tokens, cost_usd FROM api_requests WHERE status = 'ok'")
