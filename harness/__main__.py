@@ -171,12 +171,11 @@ def _wire(
 def _prompts(wanted: Settings, recorder: Recorder) -> dict[str, str]:
     """The stored bytes if the run has them, for machine facts may differ after a restart; else new ones."""
     stored = dict(recorder.query("SELECT name, content FROM prompts"))
-    if stored:
-        return stored
-    built = {name: str(recorder.mask(content)) for name, content in prompting.build(wanted).items()}
-    for name, content in built.items():
-        recorder.prompt(name, content, prompting.sha256(content))
-    return built
+    for name, content in prompting.build(wanted).items():
+        if name not in stored:  # a kill may have come between two of them
+            stored[name] = str(recorder.mask(content))
+            recorder.prompt(name, stored[name], prompting.sha256(stored[name]))
+    return stored
 
 
 def _resume(loop: Orchestrator, earlier: Session) -> None:
