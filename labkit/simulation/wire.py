@@ -31,6 +31,7 @@ class Meter:
 
     def bill(self, purpose: str, raw: bytes, said: Said | None) -> Bill:
         """raw: the request's bytes. said: None where no reply was made."""
+        raw = _tools_first(raw)
         before, self._last[purpose] = self._last.get(purpose, b""), raw
         prompt, cached = -(-len(raw) // CHARS_PER_TOKEN), common(before, raw) // CHARS_PER_TOKEN
         completion = 0 if said is None else said.completion_tokens
@@ -39,6 +40,12 @@ class Meter:
         effective = prompt - cached + cached * self.cached_reads
         dollars = (effective * self.input + completion * self.output) / 1e6
         return Bill(prompt, cached, completion, round(dollars, 9))
+
+
+def _tools_first(raw: bytes) -> bytes:
+    """The request as a model reads it: providers put the tools before the messages, and cache them there."""
+    at = raw.rfind(b',"tools":')
+    return raw if at < 0 else raw[at:] + raw[:at]
 
 
 def common(one: bytes, other: bytes) -> int:
