@@ -3,9 +3,8 @@
 usage: .venv/bin/python bench/context.py [--hours H] [--cached-reads SHARE]
 
 One trajectory, simulated with the same seed: a window that grows to 18 steps and is cut to 6, one of 18 steps
-that slides (as large), and one of 12 (as large on average). Input tokens of all calls count, those in a cached
-prefix a tenth. Prints JSON:
-tokens, the share that was cached, effective input tokens a step, and their ratio.
+that slides (as large), and one of 12 (as large on average). Input tokens of all calls count, those in a
+cached prefix a tenth. Prints JSON: tokens, the share that was cached, effective input tokens a step, ratios.
 """
 
 from __future__ import annotations
