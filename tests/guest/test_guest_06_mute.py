@@ -2,7 +2,9 @@
 
 import json
 import os
+import socket
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -32,8 +34,22 @@ def brought(lab, built, request):
     lab.lab("run", "--model", "rehearsal", "--minutes", "1", "--discard", "--detach")
     summary = lab.lab("watch", "--json").json
     lab.ssh(harm)
+    if request.param == "sshd broken":
+        wait_until_refused(lab.config.address)
     done = lab.lab("collect", "--json")
     return said, done, Path(done.json["folder"]), summary
+
+
+def wait_until_refused(address: str) -> None:
+    """The connection that broke sshd must be gone before sshd is."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection((address, 22), timeout=5).close()
+        except OSError:
+            return
+        time.sleep(0.5)
+    raise AssertionError("sshd still answers")
 
 
 def test_the_guest_is_stopped_its_disks_are_read_and_the_reason_is_said(lab, brought):
