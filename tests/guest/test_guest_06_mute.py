@@ -20,8 +20,8 @@ FAULTS = {
         "does not answer over SSH",
     ),
     "disk full": (
-        "head -c 1T /dev/zero > /var/tmp/filler 2>/dev/null; head -c 1T /dev/zero > /root/filler 2>/dev/null;"
-        " sync; df --output=avail / | tail -1",
+        "for size in 32G 4G 512M 64M 8M 1M 64K 4K; do"
+        " while fallocate -l $size /var/tmp/filler-$size-$n 2>/dev/null; do n=$((n + 1)); done; done; df /",
         "disk is full at",
     ),
 }
