@@ -20,6 +20,7 @@ from labkit.gateway.admission import Admission
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.ledger import BadEvents, ForeignRun, Ledger
 from labkit.gateway.providers.rehearsal import pages
+from labkit.gateway.pushes import Pushes
 from labkit.gateway.refusal import Refusal
 from labkit.gateway.relay import Relay
 from labkit.gateway.watchdog import Signs
@@ -38,6 +39,7 @@ class Gateway:
         self.config = config
         self.ledger = ledger
         self.relay = relay
+        self.pushes = Pushes(ledger)
         self.deliveries = commands.Deliveries(run_dir, lambda item: ledger.note("command", **item))
         self.extension = commands.Extension(run_dir)
 
@@ -50,11 +52,9 @@ class Gateway:
 
     async def events(self, request: Request) -> Response:
         try:
-            payload = json.loads(await _body(request))
-            answer: dict = {"watermark": self.ledger.accept(payload)}
-            if conflicts := self.ledger.conflicts_in(payload):
-                answer["conflicts"] = conflicts
-            return JSONResponse(answer)
+            answer = await self.pushes.accept(json.loads(await _body(request)))
+            conflicts = {"conflicts": answer.conflicts} if answer.conflicts else {}
+            return JSONResponse({"watermark": answer.watermark} | conflicts)
         except ForeignRun as error:
             raise Refusal(409, "foreign_run", str(error)) from None
         except BadEvents as error:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.gateway.files import JsonLines, line_of, parse_line, write_private
+from labkit.gateway.files import JsonLines, parse_line, text_of, write_private
 
 LEDGER = "ledger.jsonl"
 HEAD = "ledger.head"
@@ -60,9 +60,14 @@ class Chain:
 
     def append(self, records: list[tuple[str, dict]]) -> None:
         """Add (kind, body) records in order, all or none; durable on return. OSError: none is held."""
+        self.append_texts([(kind, text_of(body)) for kind, body in records])
+
+    def append_texts(self, records: list[tuple[str, bytes]]) -> None:
+        """The same with bodies that are text already (`files.text_of`), so that each is written out once."""
         at, head, lines = _now(), self.head, []
         for kind, body in records:
-            line = line_of({"n": head.n + 1, "at": at, "kind": kind, "body": body, "prev": head.sha256})
+            front = b'{"n":%d,"at":"%s","kind":"%s","body":' % (head.n + 1, at.encode(), kind.encode())
+            line = b'%s%s,"prev":"%s"}\n' % (front, body, head.sha256.encode())
             head = Head(head.n + 1, hash_of(line))
             lines.append(line)
         self._lines.append_bytes(b"".join(lines))

@@ -76,10 +76,18 @@ class JsonLines:
 _sync = getattr(os, "fdatasync", os.fsync)
 
 
+# ASCII escapes keep lone surrogates writable and every line break inside a string out of the file.
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def text_of(item: dict) -> bytes:
+    """One object as it stands in a line."""
+    return _ENCODE(item).encode("ascii")
+
+
 def line_of(item: dict) -> bytes:
     """One object as a line, break included."""
-    # ASCII escapes keep lone surrogates writable and every line break inside a string out of the file.
-    return json.dumps(item, separators=(",", ":")).encode("ascii") + b"\n"
+    return text_of(item) + b"\n"
 
 
 def read_lines(path: Path) -> Iterator[dict]:

@@ -48,12 +48,16 @@ class View:
 
     def append(self, bodies: list[dict]) -> None:
         """Add what the ledger holds already. A failure is no loss: the file is mended at the next chance."""
+        self.append_lines(b"".join(map(self._line, bodies)))
+
+    def append_lines(self, lines: bytes) -> None:
+        """The same with what `KINDS` makes of the bodies."""
         try:
             if self._lines is None:
                 _heal(self.run_dir, self.kind)
                 self._lines = JsonLines(self.path)
             else:
-                self._lines.append_bytes(b"".join(map(self._line, bodies)), durable=False)
+                self._lines.append_bytes(lines, durable=False)
         except OSError as error:
             log.error("%s is behind the ledger: %s", self.path.name, error)
             self.close()

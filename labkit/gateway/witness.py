@@ -6,6 +6,7 @@ records; a contract test holds that form against the harness's own.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 
 HIDDEN_TOKEN = "[run token]"  # what the harness writes in its place
 CUT = "length"  # finish_reason of a reply that the token limit ended: none of its calls is run
+REMEMBERED_CHARS = 16_000
 MAX_CALLS = 1000  # of one reply; more are a provider gone wild
 
 # As harness/text.py: escapes go whole, then what is invisible.
@@ -38,7 +40,15 @@ def normal(text: str, token: str = "") -> str:
 
 def fingerprint(text: str, token: str = "") -> str:
     """32 hex digits of SHA-256 over the normal form."""
+    return _remembered(text, token) if len(text) <= REMEMBERED_CHARS else _fingerprint(text, token)
+
+
+def _fingerprint(text: str, token: str) -> str:
     return hashlib.sha256(normal(text, token).encode("utf-8", "replace")).hexdigest()[:32]
+
+
+# Each call of a session shows most of the texts of the call before. Bounded, whatever a guest sends: 16 MB.
+_remembered = functools.lru_cache(maxsize=512)(_fingerprint)
 
 
 def call_print(name: str, arguments: str, token: str = "") -> str:

@@ -14,7 +14,7 @@ from labkit.gateway.ledger import ForeignRun, Ledger
 
 
 def push(ledger: Ledger, *rows: dict) -> int:
-    return ledger.accept({"run_id": ledger.run_id, "events": list(rows)})
+    return ledger.accept({"run_id": ledger.run_id, "events": list(rows)}).watermark
 
 
 def lines(folder, name="ledger.jsonl") -> list[bytes]:
@@ -52,18 +52,16 @@ def test_a_row_that_comes_again_with_other_content_is_a_conflict_and_told(tmp_pa
     ledger = Ledger(tmp_path, "r")
     push(ledger, event(1), event(2))
     again = {"run_id": "r", "events": [event(1), event(2, phase="other"), event(3)]}
-    assert ledger.accept(again) == 3
-    assert ledger.conflicts_in(again) == [2]
-    assert ledger.accept(again) == 3, "told once"
-    assert kinds(tmp_path) == ["opened", "event", "event", "event", "conflict"]
+    assert ledger.accept(again) == (3, [2])
+    assert ledger.accept(again) == (3, [2])
+    assert kinds(tmp_path) == ["opened", "event", "event", "event", "conflict"], "written down once"
     assert [json.loads(line)["id"] for line in lines(tmp_path, "events.jsonl")] == [1, 2, 3]
 
 
 def test_a_conflict_inside_one_batch_keeps_the_first(tmp_path, event):
     ledger = Ledger(tmp_path, "r")
     payload = {"run_id": "r", "events": [event(1), event(1, phase="other")]}
-    assert ledger.accept(payload) == 1
-    assert ledger.conflicts_in(payload) == [1]
+    assert ledger.accept(payload) == (1, [1])
 
 
 def test_a_guest_cannot_fill_the_ledger_with_conflicts(tmp_path, event, monkeypatch):

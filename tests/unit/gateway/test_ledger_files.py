@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def push(ledger: Ledger, *rows: dict) -> int:
-    return ledger.accept({"run_id": ledger.run_id, "events": list(rows)})
+    return ledger.accept({"run_id": ledger.run_id, "events": list(rows)}).watermark
 
 
 @pytest.mark.parametrize("torn", [b'{"id": 3, "event_ty', b"\x00\x00", b"{}" * 70_000])
