@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
-import signal
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from harness_run import run_settings, start
+from watched_gateway import kinds, told, until
 
-from labkit.gateway import process, watchdog
+from labkit.gateway import watchdog
 from labkit.gateway.files import read_lines
-from labkit.gateway.helpers import BUSY, Helpers
-
-TOKEN = "run-token-of-this-test"  # of conftest's gateways
-QUICK = {"look": 0.1, "silent": 2.5, "stuck": 3.0, "first": 2.0, "repair": 3.0, "repair_stuck": 4.0, "pause": 0.5, "give_up": 4.5}  # fmt: skip  # noqa: E501
-
-
-def told(folder: Path) -> list[str]:
-    return [item["what"] for item in read_lines(folder / watchdog.FILE_NAME)]
-
-
-def kinds(folder: Path) -> list[str]:
-    return [item["trouble"] for item in read_lines(folder / watchdog.FILE_NAME) if item["what"] == "trouble"]
-
-
-def until(condition: Callable[[], object], seconds: float = 40.0) -> None:
-    ends = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends, "it did not come to that"
-        time.sleep(0.05)
+from labkit.gateway.helpers import BUSY
 
 
 def python(*lines: str) -> tuple[str, ...]:
@@ -45,20 +22,6 @@ def says(word: str) -> tuple[str, ...]:
     return python(f"print({word!r})")
 
 
-@pytest.fixture
-def guarded(run_gateway):
-    """Starts a gateway whose watchdog is impatient and has these helpers."""
-
-    def begin(limits: dict | None = None, **helpers: tuple[str, ...]):
-        running = run_gateway()
-        running.stop()
-        wanted = Helpers(**helpers, limits=QUICK | (limits or {}))
-        process.start(running.folder, running.config, helpers=wanted)
-        return running
-
-    return begin
-
-
 def test_the_shipped_limits_notice_within_a_minute():
     limits = watchdog.Limits()
     assert limits.silent + 2 * limits.look + 20 <= 60 and limits.stuck + 2 * limits.look <= 60
@@ -66,7 +29,7 @@ def test_the_shipped_limits_notice_within_a_minute():
 
 @pytest.mark.parametrize("state", ["paused", "off"])
 def test_a_guest_that_went_away_is_named_by_its_state(guarded, state):
-    running = guarded(guest=says(state))
+    running = guarded({"silent": 1.0}, guest=says(state))
     running.http.get("/v1/commands?after=0")
     until(lambda: told(running.folder))
     assert kinds(running.folder) == [f"guest {state}"]
@@ -79,7 +42,7 @@ def test_a_guest_that_went_away_is_named_by_its_state(guarded, state):
 
 
 def test_a_helper_that_knows_nothing_takes_nothing_away(guarded):
-    running = guarded(guest=python("import sys; sys.exit(3)"))
+    running = guarded({"silent": 1.0}, guest=python("import sys; sys.exit(3)"))
     running.http.get("/v1/commands?after=0")
     until(lambda: told(running.folder))
     assert kinds(running.folder) == ["silent"]
@@ -133,34 +96,3 @@ def watchdog_columns() -> tuple[str, ...]:
     from labkit.gateway.ledger import COLUMNS
 
     return COLUMNS
-
-
-@pytest.mark.skipif(os.name != "posix", reason="runs the harness")
-@pytest.mark.parametrize("how", ["killed", "frozen"])
-def test_a_killed_or_frozen_harness_is_restarted_and_the_run_goes_on_to_its_end(guarded, tmp_path, how):
-    settings = run_settings(
-        tmp_path / "sandbox", minutes=0.15, token=TOKEN, model="test/model", inspector_model="test/model"
-    )
-    Path(settings["sandbox"]).mkdir()
-    pids, file = tmp_path / "pid", Path(settings["sandbox"]) / "run.json"
-    repair = (
-        "bash",
-        "-c",
-        f"kill -9 $(cat {pids}); sleep 0.2; setsid {shlex.quote(sys.executable)} -m harness {file} & disown",
-    )
-    running = guarded({"pause": 20}, repair=repair)
-    settings["gateway_url"] = running.url
-    harness = start(settings)
-    pids.write_text(str(harness.pid))
-    until(lambda: '"TOOL_RESULT"' in (running.folder / "events.jsonl").read_text())
-    os.kill(harness.pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
-    until(lambda: "trouble" in told(running.folder), 20)
-    until(lambda: '"RUN_SEALED"' in (running.folder / "events.jsonl").read_text(), 60)
-    harness.wait()
-    harness.stdout.close()
-    words = [
-        json.loads(line)["event_type"] for line in (running.folder / "events.jsonl").read_text().splitlines()
-    ]
-    assert words.count("RESUMED") == 1 and words.count("RUN_STARTED") == 1
-    assert told(running.folder)[:3] == ["trouble", "repair", "repaired"]
-    until(lambda: watchdog.unresolved(running.folder) == "")

@@ -3,10 +3,10 @@
 import time
 
 import pytest
+from diligent import REPORT, phase_of
 from harness_run import run_session, run_settings
 from scripted_gateway import ScriptedGateway, call, say
 from small_disks import small_disk
-from test_sessions import REPORT, phase_of
 
 from harness import ballast
 from harness.machine import disk_percent

@@ -1,96 +1,19 @@
 """UNIT: a run that is killed goes on as if nothing had happened, in whatever phase and however often."""
 
 import json
-import random
 import re
 import sqlite3
 import time
-from functools import partial
 
 from harness_run import Run, run_session, run_settings, start
+from killed_runs import assert_whole, kill, phase_of, wait_until
 from scripted_gateway import TOKEN, ScriptedGateway, call, say
 
 from harness.context import Step
-from harness.phases import PHASES
 from harness.repetition import Repetition
 from harness.session import Session, load
 from harness.telemetry.recorder import Recorder
 from harness.tools.base import Outcome
-
-KILLS = 10
-TABLES = ("execution_logs", "file_registry", "api_requests", "session_state", "prompts", "workspace_files")
-
-
-def phase_of(body):
-    return re.search(r"^Phase: (\w+)$", body["messages"][-1]["content"], re.M).group(1)
-
-
-def kill(process):
-    process.kill()
-    process.wait()
-    process.stdout.close()
-
-
-def is_busy(process, gateway, asked):
-    return len(gateway.requests) > asked or process.poll() is not None
-
-
-def wait_until(condition, seconds=30):
-    ends = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends, "it did not come to that"
-        time.sleep(0.01)
-
-
-def assert_whole(run):
-    """No hole, no repetition, no jump back in the record; both copies are equal."""
-    rows = run.rows("SELECT id, elapsed_seconds, step_number, phase FROM execution_logs ORDER BY id")
-    assert [row[0] for row in rows] == list(range(1, len(rows) + 1))
-    assert [row[1] for row in rows] == sorted(row[1] for row in rows)
-    assert [row[2] for row in rows] == sorted(row[2] for row in rows)
-    order = [phase.name for phase in PHASES]
-    assert [row[3] for row in rows] == sorted((row[3] for row in rows), key=order.index)
-    calls, results = len(run.events("TOOL_CALL")), len(run.events("TOOL_RESULT"))
-    assert calls == results
-    for table in TABLES:
-        sql = f"SELECT * FROM {table} ORDER BY 1"
-        assert run.rows(sql) == run.rows(sql, "mirror/run.db")
-
-
-def test_ten_kills_at_random_moments_leave_one_whole_run(tmp_path):
-    moments = random.Random(20261129)
-    count = [0]
-
-    def worker(body):
-        time.sleep(0.02)
-        count[0] += 1
-        if phase_of(body) == "FINAL_REPORT":
-            return call("write_scratchpad", filename="final_report_v1.md", content=f"# {count[0]}")
-        if count[0] % 3:
-            return call("write_scratchpad", filename=f"n{count[0]}.md", content="x")
-        return call("execute_shell", command=f"echo {count[0]}; sleep 0.05")
-
-    with ScriptedGateway(worker=worker) as gateway:
-        settings = run_settings(tmp_path / "sandbox", gateway.url, minutes=0.04, report_reserve_fraction=0.03)
-        for _ in range(KILLS):
-            asked = len(gateway.requests)
-            process = start(settings)
-            wait_until(partial(is_busy, process, gateway, asked))
-            time.sleep(moments.uniform(0, 0.3))
-            kill(process)
-        run = run_session(settings)
-        assert gateway.refused == []
-        assert sorted(gateway.events) == list(range(1, run.summary["events"] + 1))
-        asked = len(gateway.asked("worker"))
-    assert_whole(run)
-    assert len(run.events("RUN_STARTED")) == len(run.events("RUN_SEALED")) == 1
-    phases = run.events("PHASE_STARTED", "phase")
-    assert len(phases) == len(set(phases))
-    billed = run.rows("SELECT SUM(cost_usd), COUNT(*) FROM api_requests")[0]
-    assert run.summary["cost_usd"] == round(billed[0], 6)
-    assert asked - KILLS <= billed[1]  # at most the call that was under way is missing a kill
-    assert run.summary["elapsed_seconds"] < 0.04 * 60 * 2
-    assert run.summary["final_report_written"]
 
 
 def test_a_run_killed_in_its_final_phase_keeps_digest_window_money_and_tools(tmp_path):
@@ -183,31 +106,6 @@ def test_a_run_db_that_is_damaged_is_rebuilt_from_the_mirror_and_the_run_goes_on
     assert len(run.events("RUN_STARTED")) == len(run.events("RESUMED")) == 1
     assert any("run.db had lost" in said for said in run.events("MIRROR_HEALED"))
     assert (telemetry / "earlier/unreadable/run.db").stat().st_size == 100_000
-
-
-def test_the_record_of_an_earlier_run_goes_aside_sealed_or_not_and_a_new_one_begins(tmp_path):
-    sandbox = tmp_path / "sandbox"
-    with ScriptedGateway(worker=lambda _: time.sleep(0.05) or call("list_workspace")) as gateway:
-        first = run_settings(sandbox, gateway.url, minutes=0.01, run_id="20261129-000000-aaaaaa")
-        run_session(first)
-        second = first | {"run_id": "20261129-000001-bbbbbb", "minutes": 5}
-        process, asked = start(second), len(gateway.requests)
-        wait_until(lambda: len(gateway.requests) > asked + 2)
-        kill(process)
-        gateway.events.clear()  # a gateway of its own for each run
-        run = run_session(first | {"run_id": "20261129-000002-cccccc"})
-    assert run.summary["run_id"] == "20261129-000002-cccccc"
-    assert run.rows("SELECT id FROM execution_logs WHERE event_type = 'RUN_STARTED'") == [(1,)]
-    earlier = sandbox / "telemetry" / "earlier"
-    sealed = json.loads((earlier / "20261129-000000-aaaaaa" / "summary.json").read_text())
-    assert sealed["run_id"] == "20261129-000000-aaaaaa"
-    for copy in ("telemetry", "mirror"):
-        folder = sandbox / copy / "earlier"
-        assert sorted(entry.name[-6:] for entry in folder.iterdir()) == ["aaaaaa", "bbbbbb"]
-        for name in folder.iterdir():
-            db = sqlite3.connect(name / "run.db")
-            assert db.execute("SELECT value FROM session_state WHERE key='run_id'").fetchone() == (name.name,)
-            db.close()
 
 
 def test_a_resumed_session_still_knows_what_was_refused_and_what_awaits_its_digest(tmp_path):

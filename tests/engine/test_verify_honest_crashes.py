@@ -8,6 +8,7 @@ import signal
 import time
 
 import pytest
+from native_lab import Lab
 
 from labkit.gateway import pidfile, process
 from labkit.verification.verify import examine, text
@@ -22,9 +23,9 @@ def kill_gateway(lab) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_session_whose_harness_and_gateway_were_killed_holds(lab_at, tmp_path_factory, seed):
+def test_a_session_whose_harness_and_gateway_were_killed_holds(tmp_path_factory, seed):
     chance = random.Random(seed)
-    lab = lab_at(tmp_path_factory.mktemp(f"resumed-{seed}"), minutes=0.15)
+    lab = Lab(tmp_path_factory.mktemp(f"resumed-{seed}"), minutes=0.15)
     lab.start_gateway()
     try:
         harness = lab.start_harness()
@@ -45,8 +46,8 @@ def test_a_session_whose_harness_and_gateway_were_killed_holds(lab_at, tmp_path_
     )
 
 
-def test_a_session_that_was_never_resumed_holds_as_far_as_it_came(lab_at, tmp_path_factory):
-    lab = lab_at(tmp_path_factory.mktemp("unsealed"))
+def test_a_session_that_was_never_resumed_holds_as_far_as_it_came(tmp_path_factory):
+    lab = Lab(tmp_path_factory.mktemp("unsealed"))
     lab.start_gateway()
     harness = lab.start_harness()
     try:

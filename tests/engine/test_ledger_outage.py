@@ -13,6 +13,7 @@ import httpx2
 
 from labkit.gateway import pidfile
 
+pytest_plugins = ("gateway_process",)
 SOAK = bool(os.environ.get("LAB_TEST_SOAK"))
 KILLS = 50 if SOAK else 8
 EVENTS = 5000

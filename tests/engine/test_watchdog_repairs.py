@@ -1,0 +1,50 @@
+"""TESTS: a session that dies or freezes is brought back by its gateway's watchdog and goes on to its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from gateway_process import TOKEN
+from harness_run import run_settings, start
+from watched_gateway import told, until
+
+from labkit.gateway import watchdog
+
+pytest_plugins = ("gateway_process", "watched_gateway")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="runs the harness")
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+def test_a_killed_or_frozen_harness_is_restarted_and_the_run_goes_on_to_its_end(guarded, tmp_path, how):
+    settings = run_settings(
+        tmp_path / "sandbox", minutes=0.15, token=TOKEN, model="test/model", inspector_model="test/model"
+    )
+    Path(settings["sandbox"]).mkdir()
+    pids, file = tmp_path / "pid", Path(settings["sandbox"]) / "run.json"
+    repair = (
+        "bash",
+        "-c",
+        f"kill -9 $(cat {pids}); sleep 0.2; setsid {shlex.quote(sys.executable)} -m harness {file} & disown",
+    )
+    running = guarded({"pause": 20}, repair=repair)
+    settings["gateway_url"] = running.url
+    harness = start(settings)
+    pids.write_text(str(harness.pid))
+    until(lambda: '"TOOL_RESULT"' in (running.folder / "events.jsonl").read_text())
+    os.kill(harness.pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+    until(lambda: "trouble" in told(running.folder), 20)
+    until(lambda: '"RUN_SEALED"' in (running.folder / "events.jsonl").read_text(), 60)
+    harness.wait()
+    harness.stdout.close()
+    words = [
+        json.loads(line)["event_type"] for line in (running.folder / "events.jsonl").read_text().splitlines()
+    ]
+    assert words.count("RESUMED") == 1 and words.count("RUN_STARTED") == 1
+    assert told(running.folder)[:3] == ["trouble", "repair", "repaired"]
+    until(lambda: watchdog.unresolved(running.folder) == "")

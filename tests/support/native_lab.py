@@ -1,0 +1,122 @@
+"""TESTS: a real session of some seconds, harness and gateway, collected as by `lab collect`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import collected_natively
+import httpx2
+import yaml
+
+from harness.settings import Settings
+from labkit.gateway import process
+from labkit.gateway.config import GatewayConfig, token_hash
+from labkit.gateway.ledger import EventTail
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "verification-test-run-token-77aa"
+RUN_ID = "20261129-201202-b0dd88"
+NONCE = "5f3a" * 8
+FOLDERS = ("workspace/notes", "workspace/scripts", "workspace/tools", "tmp", "trash", "telemetry", "mirror")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@dataclass
+class Lab:
+    """A sandbox, a gateway's folder, and what starts harness and gateway on them."""
+
+    base: Path
+    minutes: float = 0.12
+
+    def __post_init__(self) -> None:
+        for folder in FOLDERS:
+            (self.sandbox / folder).mkdir(parents=True)
+        port = free_port()
+        self.config = GatewayConfig(
+            run_id=RUN_ID,
+            bind="127.0.0.1",
+            port=port,
+            provider="rehearsal",
+            base_url="",
+            key_env="",
+            models=("rehearsal",),
+            token_sha256=token_hash(TOKEN),
+            budget_usd=1.0,
+            price_input_per_mtok=0.10,
+            price_output_per_mtok=0.20,
+            max_completion_tokens=8192,
+            minutes=self.minutes,
+            pages_base=f"http://127.0.0.1:{port}",
+            rehearsal_latency_seconds=0.02,
+            nonce=NONCE,
+            guest_address="127.0.0.1",
+        )
+        (self.base / "run.json").write_text(json.dumps(self._settings()))
+
+    @property
+    def sandbox(self) -> Path:
+        return self.base / "sandbox"
+
+    @property
+    def gateway(self) -> Path:
+        return self.base / "gateway" / RUN_ID
+
+    def _settings(self) -> dict:
+        inventory = yaml.safe_load((ROOT / "inventory/group_vars/all/run.yml").read_text())
+        known = Settings.__dataclass_fields__
+        tuned = {name: inventory[f"run_{name}"] for name in known if f"run_{name}" in inventory}
+        own = {"run_id": RUN_ID, "nonce": NONCE, "minutes": self.minutes, "budget_usd": 1.0, "token": TOKEN}
+        own |= {"gateway_url": self.config.pages_base, "model": "rehearsal", "inspector_model": "rehearsal"}
+        own |= {"task": None, "prompt": None, "sandbox": str(self.sandbox), "tool_user": None}
+        return tuned | own | {"backup_command": ["true"]}
+
+    def start_gateway(self) -> None:
+        process.start(self.gateway, self.config)
+
+    def start_harness(self) -> subprocess.Popen:
+        command = [sys.executable, "-m", "harness", str(self.base / "run.json")]
+        log = open(self.base / "harness.log", "ab")  # noqa: SIM115 - the process holds it
+        return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+
+    def run(self) -> None:
+        """A whole session, from start to sealed."""
+        self.start_gateway()
+        assert self.start_harness().wait(100) == 0, (self.base / "harness.log").read_text()[-2000:]
+
+    def kill(self, harness: subprocess.Popen) -> None:
+        os.killpg(harness.pid, signal.SIGKILL)
+        harness.wait()
+
+    def wait_for_events(self, number: int, word: str = "") -> None:
+        deadline, tail, seen = time.monotonic() + 60, EventTail(self.gateway), []
+        while time.monotonic() < deadline:
+            seen += [row for row in tail.poll() if word in ("", row["event_type"])]
+            if len(seen) >= number:
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"only {len(seen)} events came")
+
+    def push(self, *rows: dict, **payload: object) -> httpx2.Response:
+        """As whoever holds the token can."""
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        body = {"run_id": RUN_ID, "events": list(rows)} | payload
+        with httpx2.Client(headers=headers, trust_env=False, timeout=20) as client:
+            return client.post(f"{self.config.pages_base}/v1/events", json=body)
+
+    def collect(self, **manifest: object) -> Path:
+        """The folder runs/<run_id>, made by the host's own receiving end."""
+        process.stop(self.gateway)
+        return collected_natively.collect(self.base, self.sandbox, self.gateway, **manifest)

@@ -1,0 +1,81 @@
+"""TESTS: what a person asks of a session; longer ones are in tests/engine/test_commands_live.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+import pytest
+from live_session import ME, until
+
+from labkit.errors import LabError
+from labkit.gateway import commands
+
+
+@pytest.mark.skipif(os.name != "posix", reason="runs the harness")
+def test_stop_ends_a_running_command_and_seals_at_once_with_who_and_why_in_the_record(live):
+    session = live("touch started; sleep 50")
+    until((session.run.sandbox / "workspace/started").exists)
+    asked = time.monotonic()
+    session.ask("stop", "the disk is needed")
+    summary = session.end()
+    assert time.monotonic() - asked < 20, "the command was not waited for"
+    assert summary["stop_reason"] == "stopped by a person"
+    assert (summary["final_report_written"], summary["final_report_by"]) == (True, "harness")
+    (told,) = [json.loads(line) for line in session.run.events("COMMAND", "command_or_input")]
+    assert told == {"id": 1, "name": "stop", "args": {}, "who": ME, "why": "the disk is needed"}
+    assert session.states() == ["acknowledged"]
+
+
+def test_the_gateways_own_cap_and_wall_limit_rise_with_an_extension(run_gateway):
+    running = run_gateway(budget_usd=0.0000001)
+    assert running.chat().status_code == 402
+    commands.append(running.folder, "extend", {"budget_usd": 1.0}, who=ME)
+    assert running.chat().status_code == 200
+    config = running.config
+    over = config.started + 2 * config.minutes * 60 + 31 * 60
+    assert config.wall_over(over) and not config.wall_over(over, extra_minutes=60)
+
+
+def test_a_request_that_is_repeated_with_its_key_is_one_command(tmp_path):
+    assert commands.append(tmp_path, "extend", {"minutes": 5}, key="k1") == 1
+    assert commands.append(tmp_path, "extend", {"minutes": 5}, key="k1") == 1
+    assert commands.extension(tmp_path) == (5.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("dance", {}),
+        ("stop", {"text": "x"}),
+        ("say", {"text": "  "}),
+        ("say", {"text": "x" * 5000}),
+        ("say", {}),
+        ("extend", {}),
+        ("extend", {"minutes": -1}),
+        ("extend", {"minutes": float("nan")}),
+        ("extend", {"budget_usd": True}),
+        ("extend", {"minutes": 1e9}),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_and_nothing_is_queued(tmp_path, name, args):
+    with pytest.raises(LabError):
+        commands.append(tmp_path, name, args)
+    assert commands.listed(tmp_path) == []
+
+
+def test_the_guest_can_acknowledge_only_what_it_was_told(run_gateway):
+    running = run_gateway()
+    for name in ("pause", "unpause"):
+        commands.append(running.folder, name)
+    ack = lambda upto: running.http.post("/v1/commands/ack", json={"acknowledged": upto})  # noqa: E731
+    assert ack(1).status_code == 400
+    assert len(running.http.get("/v1/commands?after=0").json()["commands"]) == 2
+    assert ack(1).json() == {"acknowledged": 1}
+    assert [item["state"] for item in commands.listed(running.folder)] == ["acknowledged", "delivered"]
+    running.stop()
+    running.start()
+    assert ack(2).json() == {"acknowledged": 2}
+    assert [item["state"] for item in commands.listed(running.folder)] == ["acknowledged"] * 2
+    assert ack("2").status_code == 400 and ack(3).status_code == 400
