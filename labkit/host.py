@@ -28,6 +28,11 @@ def become_root(lab: Lab, why: str) -> None:
         return
     if shutil.which("sudo") is None:
         raise LabError(f"{why} needs root, and there is no sudo", "run the same command as root")
+    if not sys.stdin.isatty() and _sudo_asks():
+        raise LabError(
+            f"{why} needs root, and sudo wants a password where there is no terminal to ask at",
+            f"type `sudo lab {' '.join(sys.argv[1:])}` in a terminal, or repeat it as root",
+        )
     names = {"LAB_INVENTORY", "LAB_RUNS", "LAB_LOCK", "LAB_MITOGEN", "TERM", "NO_COLOR"}
     names |= {provider["key_env"] for provider in lab.run["run_providers"].values() if provider["key_env"]}
     warn(f"lab: {why} needs root: sudo lab {' '.join(sys.argv[1:])}")
@@ -35,6 +40,11 @@ def become_root(lab: Lab, why: str) -> None:
     program = f"import sys; sys.path.insert(0, {str(REPO)!r}); from labkit.cli import main; main()"
     command = ["sudo", f"--preserve-env={','.join(sorted(names))}", sys.executable, "-P", "-c", program]
     os.execvp("sudo", command + sys.argv[1:])
+
+
+def _sudo_asks() -> bool:
+    asked = subprocess.run(["sudo", "-n", "true"], check=False, capture_output=True, stdin=subprocess.DEVNULL)
+    return asked.returncode != 0
 
 
 def ensure_libvirt() -> bool:

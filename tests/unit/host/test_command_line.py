@@ -187,6 +187,15 @@ def test_without_root_and_without_sudo_the_sentence_says_so(tmp_path, inventory)
     assert "needs root, and there is no sudo" in said and "as root" in said
 
 
+def test_a_sudo_that_would_ask_where_no_terminal_is_is_not_asked(tmp_path, inventory):
+    sudo = tmp_path / "sudo"
+    sudo.write_text("#!/bin/sh\nexit 1\n")
+    sudo.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LAB_INVENTORY": str(inventory())}
+    said = refusal(child(NOT_ROOT, "status", env=environment), code=3)
+    assert "sudo wants a password" in said and "type `sudo lab status`" in said
+
+
 def test_without_root_the_same_command_runs_under_sudo_from_the_same_folder(tmp_path, inventory):
     sudo = tmp_path / "sudo"
     sudo.write_text('#!/bin/sh\npwd\nfor word in "$@"; do printf "%s\\n" "$word"; done\n')
