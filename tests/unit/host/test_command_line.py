@@ -155,6 +155,7 @@ def child(program: str, *arguments: str, **options) -> subprocess.CompletedProce
     """The command line in a process in which `program` ran first."""
     code = f"import sys; sys.path.insert(0, {str(REPO)!r})\n{program}\nfrom labkit.cli import main; main()"
     command = [sys.executable, "-c", code, *arguments]
+    options = {"stdin": subprocess.DEVNULL, **options}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **options)
 
 
