@@ -1,4 +1,5 @@
 """TESTS: what a person asks of a session: a real harness, a real gateway, the files in between."""
+# ruff: noqa: F401, F811 - fixtures are imported by their names
 
 from __future__ import annotations
 
@@ -7,11 +8,10 @@ import json
 import sqlite3
 import time
 
-from live_session import until
+from gateway_process import make_config, run_gateway, upstream
+from live_session import live, until
 
 from labkit.gateway import commands
-
-pytest_plugins = ("gateway_process", "live_session")
 
 
 def test_finish_gives_a_running_command_some_seconds_and_then_the_final_phase_begins(live):

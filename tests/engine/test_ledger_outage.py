@@ -1,4 +1,5 @@
 """TESTS: events behind an outage, and a gateway that is killed again and again while they come."""
+# ruff: noqa: F401, F811 - fixtures are imported by their names
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ import threading
 import time
 
 import httpx2
+from gateway_process import event, make_config, run_gateway
 
 from labkit.gateway import pidfile
 
-pytest_plugins = ("gateway_process",)
 SOAK = bool(os.environ.get("LAB_TEST_SOAK"))
 KILLS = 50 if SOAK else 8
 EVENTS = 5000

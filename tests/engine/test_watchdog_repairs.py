@@ -1,4 +1,5 @@
 """TESTS: a session that dies or freezes is brought back by its gateway's watchdog and goes on to its end."""
+# ruff: noqa: F401, F811 - fixtures are imported by their names
 
 from __future__ import annotations
 
@@ -10,13 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from gateway_process import TOKEN
+from gateway_process import TOKEN, make_config, run_gateway
 from harness_run import run_settings, start
-from watched_gateway import told, until
+from watched_gateway import guarded, told, until
 
 from labkit.gateway import watchdog
-
-pytest_plugins = ("gateway_process", "watched_gateway")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="runs the harness")

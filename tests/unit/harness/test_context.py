@@ -1,6 +1,7 @@
 """UNIT: what the model is shown is always a list that a provider takes."""
 
 import json
+import os
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,8 @@ from harness.money import Usage
 from harness.replies import Reply, ToolCall
 from harness.steps import as_step
 from harness.tools.base import Outcome
+
+SOAK = os.environ.get("LAB_TEST_SOAK") == "1"
 
 
 def step(number: int, calls: int, nudged: bool = False, size: int = 10) -> Step:
@@ -59,7 +62,7 @@ def test_the_prefix_is_byte_equal_between_two_cuts():
 
 
 @pytest.mark.parametrize(("most", "least"), [(18, 6), (12, 12)], ids=["grows and is cut", "slides by one"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=50 if SOAK else 4, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 4), st.booleans(), st.sampled_from([10, 3000, 90_000])),
