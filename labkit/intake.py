@@ -66,11 +66,14 @@ def receive(
 
 
 def is_complete(run_dir: Path) -> bool:
-    """True for a folder that `receive` finished from a whole archive with a sound run.db."""
+    """True for a folder that `receive` finished from a whole archive with a sound run.db.
+
+    Its list of sums must name what every collect writes; whether the files agree with it is `lab verify`'s.
+    """
     try:
         manifest = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))
-        return bool(manifest["extraction"]["complete"]) and (run_dir / sums.NAME).is_file()
-    except (OSError, ValueError, KeyError, TypeError):
+        return bool(manifest["extraction"]["complete"]) and sums.read(run_dir).keys() >= {*sums.ALWAYS_LISTED}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, LabError):
         return False
 
 

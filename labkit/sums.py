@@ -12,6 +12,7 @@ from pathlib import Path
 from labkit.errors import EVIDENCE, LabError
 
 NAME = "SHA256SUMS"
+ALWAYS_LISTED = ("run.db", "manifest.json")  # a list without them is not the one that a collect wrote
 _LINE = re.compile(rb"(\\?)([0-9a-f]{64}) [ *](.+)", re.DOTALL)
 _ESCAPES = {b"\\": b"\\\\", b"\n": b"\\n", b"\r": b"\\r"}
 
@@ -53,7 +54,7 @@ def write(run_dir: Path, sums: Mapping[str, str]) -> Path:
 
 def verify_sums(run_dir: Path) -> Check:
     """Compares every file with SHA256SUMS. Raises LabError (EVIDENCE) when that list cannot be read."""
-    listed = _read(run_dir)
+    listed = read(run_dir)
     problems = [problem for name, digest in listed.items() if (problem := _problem(run_dir, name, digest))]
     for name in _present(run_dir):
         if name not in listed:
@@ -66,7 +67,8 @@ def _line(name: bytes, digest: str) -> bytes:
     return (b"\\" if escaped != name else b"") + digest.encode() + b"  " + escaped + b"\n"
 
 
-def _read(run_dir: Path) -> dict[str, str]:
+def read(run_dir: Path) -> dict[str, str]:
+    """Path -> hex digest, as SHA256SUMS has them. Raises LabError (EVIDENCE) when it cannot be read."""
     try:
         lines = (run_dir / NAME).read_bytes().split(b"\n")
     except OSError as error:

@@ -8,11 +8,12 @@ from pathlib import Path
 from labkit import sums
 from labkit.errors import LabError
 from labkit.verification.evidence import Evidence
-from labkit.verification.findings import ALTERED, FORGED, MISSING, Finding
+from labkit.verification.findings import ALTERED, FORGED, MISSING, TRUNCATED, Finding, amount
 
 COUNTS = {"notes": "SCRATCHPAD", "scripts": "SCRIPT", "masters": "MASTER_SUMMARY"}
 MADE_LATER = ("sha256", "mirror")  # summary.json has them as they were after RUN_SEALED
 CHUNK = 1 << 20
+COLLECTED = ("workspace", "backup", "outputs", "gateway", "not-the-record")  # nothing comes there later
 
 
 def check(evidence: Evidence) -> list[Finding]:
@@ -28,24 +29,33 @@ def check(evidence: Evidence) -> list[Finding]:
 def check_sums(folder: Path) -> tuple[list[Finding], list[str]]:
     """(findings, notes): every file against SHA256SUMS."""
     try:
-        problems = sums.verify_sums(folder).problems
+        listed, problems = sums.read(folder), sums.verify_sums(folder).problems
     except LabError as error:
         return [Finding(MISSING, sums.NAME, "the list", error.message)], []
-    findings = [
-        Finding(
-            MISSING if problem.kind == "missing" else ALTERED,
-            sums.NAME,
-            problem.path,
-            f"the file is {problem.kind}",
-        )
-        for problem in problems
-        if problem.kind != "unlisted"
-    ]
-    unlisted = [problem.path for problem in problems if problem.kind == "unlisted"]
-    notes = [f"{len(unlisted)} files came after the run was collected: {', '.join(unlisted[:3])}"] * bool(
-        unlisted
-    )
-    return findings, notes
+    if not listed:
+        return [Finding(TRUNCATED, sums.NAME, "the list", "it is empty")], []
+    later = [one.path for one in problems if one.kind == "unlisted" and _may_come_later(one.path, listed)]
+    findings = [_sum(problem) for problem in problems if problem.path not in later]
+    what = "every collect lists it, and this list does not"
+    left_out = [name for name in sums.ALWAYS_LISTED if name not in listed]
+    findings[:0] = [Finding(MISSING, sums.NAME, name, what) for name in left_out]
+    came = f"{amount(len(later), 'files')} came after the run was collected: {', '.join(later[:3])}"
+    return findings, [came] * bool(later)
+
+
+def _sum(problem: sums.Problem) -> Finding:
+    if problem.kind == "unlisted":
+        return Finding(FORGED, sums.NAME, problem.path, "the file is here, and the list does not have it")
+    kind = MISSING if problem.kind == "missing" else ALTERED
+    return Finding(kind, sums.NAME, problem.path, f"the file is {problem.kind}")
+
+
+def _may_come_later(path: str, listed: dict[str, str]) -> bool:
+    """A file of the user's at the top, or what SQLite leaves beside a database that somebody opened."""
+    beside = path.removesuffix("-wal").removesuffix("-shm")
+    if path in sums.ALWAYS_LISTED:
+        return True  # named already as left out of the list
+    return path.split("/")[0] not in COLLECTED or (beside != path and beside in listed)
 
 
 def _summary(evidence: Evidence) -> list[Finding]:

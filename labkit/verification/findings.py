@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,6 +12,12 @@ FORGED = "forged"  # it is there, and nothing stands behind it
 REPLAYED = "replayed"  # it belongs to another run, or to another start of this one
 TRUNCATED = "truncated"  # the end of something is gone
 MOST = 200  # of one check: a wrong file has as many findings as it has rows
+
+
+def amount(count: int, words: str) -> str:
+    """`2 files`, `1 file`: words begin with, or have, the plural of what is counted."""
+    shown = re.sub(r"s\b", "", words, count=1) if count == 1 else words
+    return f"{count} {shown}"
 
 
 @dataclass(frozen=True)

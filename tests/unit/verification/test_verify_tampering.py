@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from labkit.gateway import chain
+from labkit.intake import is_complete
 from labkit.verification.verify import examine, text
 
 # What a session of some seconds always has.
@@ -377,3 +378,35 @@ def test_a_run_of_an_older_kit_gets_a_clear_sentence(copy):
     report = copy.examine()
     assert not report.holds and not report.findings
     assert "kept no chain" in text(report)
+
+
+def test_an_empty_list_of_sums_is_truncated_and_the_run_is_not_whole(copy):
+    (copy.folder / "SHA256SUMS").write_text("")
+    first = copy.examine().first
+    assert (first.kind, first.where) == ("truncated", "SHA256SUMS")
+    assert not is_complete(copy.folder)
+
+
+@pytest.mark.parametrize("name", ["run.db", "manifest.json"])
+def test_a_list_of_sums_without_what_every_collect_lists_is_missing_it(copy, name):
+    path = copy.folder / "SHA256SUMS"
+    path.write_text("".join(s for s in path.read_text().splitlines(True) if not s.endswith(f"  {name}\n")))
+    findings = copy.examine().findings
+    assert [(one.kind, one.record) for one in findings] == [("missing", name)]
+    assert not is_complete(copy.folder)
+
+
+@pytest.mark.parametrize(
+    "name", ["workspace/evil.md", "outputs/x.txt", "gateway/x", "backup/x", "workspace/x-wal"]
+)
+def test_a_file_put_where_only_collect_writes_is_forged(copy, name):
+    (copy.folder / name).parent.mkdir(exist_ok=True)
+    (copy.folder / name).write_text("x")
+    assert [(one.kind, one.record) for one in copy.examine().findings] == [("forged", name)]
+
+
+def test_a_file_of_the_users_beside_the_record_is_a_note_in_the_singular(copy):
+    (copy.folder / "my-remarks.txt").write_text("x")
+    report = copy.examine()
+    assert report.holds
+    assert any(note.startswith("1 file came after") for note in report.notes)
