@@ -22,6 +22,21 @@ def check(evidence: Evidence) -> list[Finding]:
     return [*_links(ledger), *rest, *_refused(ledger)]
 
 
+def lost(evidence: Evidence) -> list[Finding]:
+    """Where no line of a ledger is here: what still says that there was one."""
+    path = evidence.folder / LEDGER
+    known = [("the manifest", evidence.manifest.get("ledger"))]
+    known += [(chain.HEAD, vars(chain.read_head(evidence.folder / "gateway")))]
+    says = next((name for name, head in known if isinstance(head, dict) and head.get("n")), None)
+    if says is None:
+        return []
+    if not path.is_file():
+        return [Finding(MISSING, LEDGER, "the ledger", f"{says} has its head, the file is gone")]
+    empty = path.stat().st_size == 0
+    what = "is empty" if empty else "has no whole line"
+    return [Finding(TRUNCATED, LEDGER, "the ledger", f"{says} has its head, the file {what}")]
+
+
 def _links(ledger: Ledger) -> list[Finding]:
     """Walks the chain; after a break it goes on from the line it stands at."""
     found: list[Finding] = []
@@ -59,13 +74,15 @@ def _head(evidence: Evidence) -> list[Finding]:
     """The manifest has the head as it was when the run was collected; ledger.head, from a moment before."""
     ledger, lines = evidence.ledger, len(evidence.ledger.lines)
     sealed: Any = evidence.manifest.get("ledger")
-    if isinstance(sealed, dict) and sealed.get("n"):
-        if lines < sealed["n"]:
-            return [_line(TRUNCATED, lines + 1, f"the manifest knows {sealed['n']} lines, {lines} are here")]
-        if lines > sealed["n"]:
-            return [_line(FORGED, sealed["n"] + 1, "it was added after the run was collected")]
-        if chain.hash_of(ledger.lines[-1]) != sealed.get("sha256"):
-            return [_line(ALTERED, lines, "the head is not the one in manifest.json")]
+    if not isinstance(sealed, dict) or not sealed.get("n"):
+        what = "the manifest does not have the head of the ledger, which every collect writes into it"
+        return [Finding(MISSING, "manifest.json", "the ledger's head", what)]
+    if lines < sealed["n"]:
+        return [_line(TRUNCATED, lines + 1, f"the manifest knows {sealed['n']} lines, {lines} are here")]
+    if lines > sealed["n"]:
+        return [_line(FORGED, sealed["n"] + 1, "it was added after the run was collected")]
+    if chain.hash_of(ledger.lines[-1]) != sealed.get("sha256"):
+        return [_line(ALTERED, lines, "the head is not the one in manifest.json")]
     kept = chain.read_head(evidence.folder / "gateway")
     if kept.n > lines:
         return [_line(TRUNCATED, lines + 1, f"ledger.head knows {kept.n} lines, {lines} are here")]

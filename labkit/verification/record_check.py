@@ -7,7 +7,7 @@ import time
 from calendar import timegm
 
 from labkit.verification.evidence import Database, Evidence, Row, content, told_nonce
-from labkit.verification.findings import ALTERED, FORGED, MISSING, REPLAYED, TRUNCATED, Finding
+from labkit.verification.findings import ALTERED, FORGED, MISSING, REPLAYED, TRUNCATED, Finding, amount
 
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")  # a folder with another kind of name is somebody's copy
 CLOCK_SECONDS = 120  # the guest's clock may be that far off, or step back
@@ -153,8 +153,21 @@ def _mirror(evidence: Evidence) -> list[Finding]:
     found = []
     for table in TABLES:
         if table != "session_state" or whole:
-            found += _table(table, evidence.run, evidence.mirror, whole)
+            found += _lacking(table, evidence) or _table(table, evidence.run, evidence.mirror, whole)
     return found
+
+
+def _lacking(table: str, evidence: Evidence) -> list[Finding]:
+    """Rows that run.db lost. An event that the ledger does not have either was put into the mirror."""
+    key = KEYS.get(table, "id")
+    ours = {row.get(key) for row in evidence.run.rows(table)}
+    gone = [row.get(key) for row in evidence.mirror.rows(table) if row.get(key) not in ours]
+    if table == "execution_logs":
+        gone = [number for number in gone if number in evidence.ledger.events]
+    if not gone:
+        return []
+    what = f"run.db lacks {amount(len(gone), 'rows')} of {table} that mirror.db has"
+    return [Finding(MISSING, "run.db", f"{table} {gone[0]}", what)]
 
 
 def _table(table: str, run: Database, mirror: Database, whole: bool) -> list[Finding]:

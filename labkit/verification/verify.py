@@ -7,11 +7,15 @@ from pathlib import Path
 
 from labkit.verification import bill_check, call_check, chain_check, evidence, file_check, record_check
 from labkit.verification.evidence import Evidence
-from labkit.verification.findings import ALTERED, MISSING, Finding, Report
+from labkit.verification.findings import ALTERED, Finding, Report, amount
 
 ON_ITS_WORD = (
     "phases, active seconds, nudges, guards, backups and digests: no other party saw them",
     "what a command really did: the host sees what the model asked for and what it was told",
+    "contents of notes, scripts, backup, outputs and console.log: no line of the ledger covers them",
+)
+ON_THE_SUMS = (
+    "whoever can write the whole folder can make SHA256SUMS anew: compare its own sum with one kept elsewhere"
 )
 
 
@@ -20,11 +24,9 @@ def examine(folder: Path) -> Report:
     found = evidence.read(Path(folder))
     report = Report(str(found.manifest.get("run_id") or Path(folder).name))
     report.chained = bool(found.ledger.lines)
-    if not report.chained and _knew_a_chain(found):
-        report.add(
-            [Finding(MISSING, evidence.LEDGER, "the ledger", "the manifest has its head, the file is gone")]
-        )
-    if report.chained:
+    if not report.chained:
+        _tried("gateway/ledger.jsonl", report, lambda: report.add(chain_check.lost(found)))
+    else:
         _tried("gateway/ledger.jsonl", report, lambda: _against_the_ledger(found, report))
     _tried("run.db", report, lambda: report.add(file_check.check(found)))
     findings, notes = file_check.check_sums(found.folder)
@@ -50,26 +52,25 @@ def text(report: Report) -> str:
         lines += [f"the first bad record: {report.first.line()}"]
         lines += [f"  also {finding.line()}" for finding in report.findings[1:6]]
         lines += [f"  and {len(report.findings) - 6} more (--json lists them)"] * (len(report.findings) > 6)
-    counts = ", ".join(f"{count} {name}" for name, count in report.checked.items())
+    counts = ", ".join(amount(count, name) for name, count in report.checked.items())
     lines += [f"compared: {counts}", *(f"note: {note}" for note in report.notes)]
     lines += [f"on the guest's word alone: {what}" for what in report.asserted]
     return "\n".join(lines)
+
+
+def _wrong(count: int) -> str:
+    return "1 record is wrong" if count == 1 else f"{count} records are wrong"
 
 
 def _verdict(report: Report) -> str:
     if report.holds:
         return f"run {report.run_id} holds: the record is whole, and what the host saw agrees with it"
     if report.findings:
-        return f"run {report.run_id} does not hold: {len(report.findings)} records are wrong"
+        return f"run {report.run_id} does not hold: {_wrong(len(report.findings))}"
     return (
         f"run {report.run_id} can't be verified: the kit that collected it kept no chain of what the host "
         "saw; its files are as they were collected"
     )
-
-
-def _knew_a_chain(found: Evidence) -> bool:
-    head = found.manifest.get("ledger")
-    return isinstance(head, dict) and bool(head.get("n"))
 
 
 def _against_the_ledger(found: Evidence, report: Report) -> None:
@@ -86,24 +87,27 @@ def _against_the_ledger(found: Evidence, report: Report) -> None:
     }
     report.checked |= {"tool calls": calls.matched, "results shown again": calls.seen_again}
     report.asserted += ON_ITS_WORD
+    report.notes.append(ON_THE_SUMS)
     last = max(ledger.events, default=0)
     ahead, behind = (
         sum(number > last for number in told),
         sum(n > max(told, default=0) for n in ledger.events),
     )
     if ahead and not ledger.sealed:
-        report.asserted.append(f"{ahead} events behind event {last}: the gateway was gone before they came")
+        report.asserted.append(
+            f"{amount(ahead, 'events')} behind event {last}: the gateway was gone before they came"
+        )
     if calls.last:
-        report.asserted.append(f"{calls.last} results of the last step: no prompt followed them")
+        report.asserted.append(f"{amount(calls.last, 'results')} of the last step: no prompt followed")
     if calls.excused:
         report.asserted.append(
-            f"{calls.excused} results of steps that it says a restart or a failure cut off"
+            f"{amount(calls.excused, 'results')} of steps that it says a restart or a failure cut off"
         )
     if behind and found.from_disks:
-        report.notes.append(f"{behind} events are in the ledger only: they were lost with the guest's disks")
+        report.notes.append(f"in the ledger only, lost with the guest's disks: {amount(behind, 'events')}")
     if ledger.adopted:
         report.notes.append(
-            f"{ledger.adopted} records are older than the chain: a kit without one began the run"
+            f"older than the chain: {amount(ledger.adopted, 'records')}; a kit without one began the run"
         )
     if found.sealed_summary is None:
         report.notes.append("the run was not sealed")

@@ -410,3 +410,38 @@ def test_a_file_of_the_users_beside_the_record_is_a_note_in_the_singular(copy):
     report = copy.examine()
     assert report.holds
     assert any(note.startswith("1 file came after") for note in report.notes)
+
+
+@pytest.mark.parametrize("manifest", [None, "{}"])
+def test_a_manifest_that_lost_the_ledgers_head_is_missing_it(copy, manifest):
+    (copy.folder / "manifest.json").unlink()
+    if manifest:
+        (copy.folder / "manifest.json").write_text(manifest)
+    assert found(copy) == ("missing", "the ledger's head")
+
+
+def test_an_emptied_ledger_is_truncated_and_said_to_be_empty(copy):
+    copy.put("ledger.jsonl", [])
+    assert found(copy) == ("truncated", "the ledger")
+    assert "the file is empty" in text(copy.examine())
+
+
+def test_a_ledger_that_is_gone_with_its_head_in_the_manifest_is_missing(copy):
+    (copy.folder / "manifest.json").write_text("{}")
+    (copy.folder / "gateway/ledger.jsonl").unlink()
+    assert found(copy) == ("missing", "the ledger")
+
+
+def test_prompts_taken_out_of_run_db_alone_are_missing_there(copy):
+    there = copy.ask("SELECT COUNT(*) FROM prompts")[0][0]
+    copy.sql("DELETE FROM prompts")
+    copy.seal()
+    first = copy.examine().first
+    assert (first.kind, first.where) == ("missing", "run.db")
+    assert f"run.db lacks {there} rows of prompts that mirror.db has" in first.what
+
+
+def test_what_no_line_of_the_ledger_covers_is_named(honest):
+    said = text(examine(honest))
+    assert "contents of notes, scripts, backup, outputs and console.log" in said
+    assert "whoever can write the whole folder can make SHA256SUMS anew" in said
