@@ -249,7 +249,7 @@ class Ending:
         with open(partial, "rb") as file:
             os.fsync(file.fileno())
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        os.replace(partial, target)
+        _put(partial, target)
         return digest
 
 
@@ -264,6 +264,19 @@ def _check(db: sqlite3.Connection) -> str:
 
 def _write_json(path: Path, value: dict) -> bool:
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    os.replace(partial, path)
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(json.dumps(value, indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    _put(partial, path)
     return True
+
+
+def _put(partial: Path, target: Path) -> None:
+    """Rename for good: a guest may be switched off as soon as its run is sealed."""
+    os.replace(partial, target)
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

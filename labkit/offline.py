@@ -130,8 +130,10 @@ def _summary(volumes: Volumes, record: salvage.Record, run_id: str) -> tuple[byt
         fs, inode = found
         try:
             if inode.is_file and inode.size <= MAX_SUMMARY_BYTES:
-                return b"".join(fs.chunks(fs.spans(inode))), True
-        except Unreadable as error:
+                text = b"".join(fs.chunks(fs.spans(inode)))
+                json.loads(text)
+                return text, True
+        except (Unreadable, ValueError) as error:
             volumes.problems.append(f"{TELEMETRY}: summary.json: {error}")
     if record.run_db is None:
         return None, False

@@ -131,6 +131,15 @@ def test_a_run_that_was_sealed_before_the_guest_died_comes_as_sealed(guest):
     assert guest.summary()["stop_reason"] == "report delivered"
 
 
+def test_a_summary_that_never_reached_the_disk_is_made_from_the_record(guest):
+    telemetry = guest.trees["lab-telemetry"]
+    (telemetry / "sealed").mkdir()
+    synthetic_run.database(telemetry / "sealed/run.db", steps=12)
+    (telemetry / "summary.json").write_text("")
+    guest.build().collect()
+    assert guest.summary()["steps"] == 12
+
+
 def test_the_mirror_becomes_the_record_where_it_is_the_longer_one(guest):
     telemetry = guest.trees["lab-telemetry"]
     shutil.rmtree(telemetry)

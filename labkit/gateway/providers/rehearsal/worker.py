@@ -60,7 +60,8 @@ class Worker:
         result = reading.last_result(messages)
         if result and self.state.last_move:
             self.state.outputs[self.state.last_move] = _quote(result)
-        if self.state.last_move == "report" and FAILED.search(result) and self.state.report_version < REPORT_TRIES:
+        refused = self.state.last_move == "report" and FAILED.search(result)
+        if refused and self.state.report_version < REPORT_TRIES:
             self.state.report_version += 1
             self.state.played["FINAL_REPORT"] -= 1
         self.state.last_move = ""
