@@ -73,8 +73,9 @@ def find(which: str = "last", root: Path | None = None) -> Path:
         return Path(which)
     known = [info for info in list_runs(root) if not info.path.name.startswith(".")]
     if not known:
+        asked = f"{which} is no collected run, and " if os.sep in which else ""
         raise LabError(
-            f"there is no collected run in {root}", "`lab run`, then `lab collect` brings one", USAGE
+            f"{asked}there is no collected run in {root}", "`lab run`, then `lab collect` brings one", USAGE
         )
     if which == "last":
         return _last(known)

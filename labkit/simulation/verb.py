@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from labkit import config, plan, runs
 from labkit.errors import USAGE, LabError
 from labkit.simulation.script import Script, shipped
 from labkit.simulation.session import Result, keep, simulate, temporary
+
+INTERRUPTED = 130  # as any verb ends that Ctrl-C cut off
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,20 @@ def scripts() -> dict[str, str]:
 
 
 def run(wanted: Wanted) -> Result:
-    """One session as asked for. Raises LabError (usage) before anything is made."""
+    """One session as asked for. Raises LabError: usage, before anything is made; 130 after Ctrl-C."""
+    with warnings.catch_warnings():
+        # Ctrl-C may fall between making a coroutine and awaiting it.
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+        try:
+            return _run(wanted)
+        except KeyboardInterrupt:
+            pass  # raised below, where its frames are gone and with them what they would warn of
+    left = wanted.keep is not None and wanted.keep.exists()
+    hint = f"{wanted.keep} has a part of its record: remove it" if left else "nothing of it is kept"
+    raise LabError("the simulation was interrupted", hint, INTERRUPTED)
+
+
+def _run(wanted: Wanted) -> Result:
     if wanted.keep is not None and wanted.keep.exists():
         raise LabError(f"{wanted.keep} exists", "name a new folder: nothing is overwritten", USAGE)
     script = Script.load(wanted.provider)

@@ -58,6 +58,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, virtual: VirtualTime) -> None:
         self._virtual = virtual
         super().__init__(_Selector(virtual))
+        self.set_exception_handler(_told)
 
     def time(self) -> float:
         return self._virtual.now()
@@ -67,6 +68,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         done = self.create_future()
         done.set_result(func(*args))
         return done
+
+
+def _told(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Ctrl-C ends the session by itself: asyncio need not tell of each task that it went through."""
+    if not isinstance(context.get("exception"), KeyboardInterrupt):
+        loop.default_exception_handler(context)
 
 
 class _Selector(selectors.BaseSelector):

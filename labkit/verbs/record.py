@@ -73,7 +73,9 @@ def verify(
     """Is a collected run's record complete and untampered; exit code 6 when not."""
     from labkit.verification import verify as checks
 
-    report = checks.examine(runs.find(run))
+    folder = runs.find(run)
+    checks.refuse_a_simulation(folder)
+    report = checks.examine(folder)
     out(report.as_dict(), json, checks.text(report))
     if not report.holds:
         raise typer.Exit(EVIDENCE)

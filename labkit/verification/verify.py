@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
+from labkit import sums
+from labkit.errors import USAGE, LabError
 from labkit.verification import bill_check, call_check, chain_check, evidence, file_check, record_check
 from labkit.verification.evidence import Evidence
 from labkit.verification.findings import ALTERED, Finding, Report, amount
@@ -34,6 +37,18 @@ def examine(folder: Path) -> Report:
     report.notes += notes
     report.checked |= {"files": sum(1 for path in found.folder.rglob("*") if path.is_file())}
     return report
+
+
+def refuse_a_simulation(folder: Path) -> None:
+    """Raises LabError (USAGE) for what `lab simulate --keep` left: no file of a collect, its kind of id."""
+    if any((folder / name).exists() for name in ("gateway", "manifest.json", sums.NAME)):
+        return
+    if str(evidence.read(folder).run.state.get("run_id")).startswith("simulated-"):
+        raise LabError(
+            f"{folder} is a simulation: it has no ledger of a host, so there is nothing to verify it against",
+            f"`lab query --run {folder}{os.sep} event_types` reads it",
+            USAGE,
+        )
 
 
 def _tried(where: str, report: Report, check: Callable[[], None]) -> None:

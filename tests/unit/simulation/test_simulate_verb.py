@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -91,3 +93,24 @@ def test_a_scripts_settings_hold_unless_something_else_was_typed(tmp_path):
 def test_a_length_that_no_run_may_have_is_refused(hours):
     with pytest.raises(LabError, match="--hours"):
         typed("--hours", hours)
+
+
+def test_ctrl_c_ends_it_with_130_and_one_sentence():
+    command = [sys.executable, "-m", "labkit.cli", "simulate", "--hours", "8", "--provider", "honest"]
+    # In the middle of a step, where asyncio has a task of its own: the loop's clock is asked there.
+    program = (
+        "import signal, sys\n"
+        "from labkit.simulation import virtual\n"
+        "from labkit import cli\n"
+        "asked, real = [], virtual.VirtualLoop.time\n"
+        "def time(self):\n"
+        "    asked.append(1)\n"
+        "    if len(asked) == 200: signal.raise_signal(signal.SIGINT)\n"
+        "    return real(self)\n"
+        "virtual.VirtualLoop.time = time\n"
+        f"sys.argv = {command[2:]!r}\n"
+        "cli.main()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 130
+    assert ended.stderr == "lab: the simulation was interrupted\n     nothing of it is kept\n"

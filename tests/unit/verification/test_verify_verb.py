@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from labkit.cli import app
-from labkit.errors import EVIDENCE
+from labkit.errors import EVIDENCE, USAGE, LabError
 
 
 @pytest.fixture
@@ -42,3 +42,22 @@ def test_with_json_the_kinds_are_data(lab, copy):
         "record": "event 7",
         "what": data["first"]["what"],
     }
+
+
+def test_a_kept_simulation_has_nothing_to_be_verified_against(tmp_path):
+    kept = tmp_path / "kept"
+    CliRunner().invoke(app, ["simulate", "--hours", "0.05", "--keep", str(kept)], catch_exceptions=False)
+    with pytest.raises(LabError, match="is a simulation: it has no ledger of a host") as said:
+        CliRunner().invoke(app, ["verify", str(kept)], catch_exceptions=False)
+    assert said.value.code == USAGE
+
+
+def test_a_collected_run_that_was_named_as_a_simulation_is_verified_all_the_same(lab, copy):
+    copy.sql("UPDATE session_state SET value = 'simulated-honest-0' WHERE key = 'run_id'")
+    assert lab("last").exit_code == EVIDENCE
+
+
+def test_a_path_to_something_else_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAB_RUNS", str(tmp_path))
+    with pytest.raises(LabError, match=f"{tmp_path}/other is no collected run"):
+        CliRunner().invoke(app, ["verify", f"{tmp_path}/other"], catch_exceptions=False)
