@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --generate-hashes --no-header --universal
 .NOTPARALLEL:
 
 help:
-	@echo "make test         everything below but soak and bench (about 20 minutes on 2 cores without KVM)"
+	@echo "make test         everything below but soak and bench (about half an hour on 2 cores without KVM)"
 	@echo "make test-fast    what needs no guest"
 	@echo "make test-engine  the session engine killed, starved and lied to; wants a C compiler (about 6 minutes)"
 	@echo "make test-guest   one real guest: up, verify, run, collect, query, revert, down (wants root)"
