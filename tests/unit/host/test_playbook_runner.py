@@ -111,7 +111,15 @@ def test_a_playbook_that_never_began_says_why():
     assert "the role 'nothing' was not found" in error.message
 
 
-def test_ctrl_c_ends_the_playbook_and_the_next_ctrl_c_still_works(play):
+@pytest.fixture
+def ctrl_c_is_heard():
+    """A shell's `&` starts its command with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_the_playbook_and_the_next_ctrl_c_still_works(play, ctrl_c_is_heard):
     started = threading.Event()
 
     def press() -> None:
