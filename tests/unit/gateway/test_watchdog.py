@@ -13,6 +13,8 @@ from labkit.gateway import watchdog
 from labkit.gateway.files import read_lines
 from labkit.gateway.helpers import BUSY
 
+pytestmark = pytest.mark.slow
+
 
 def python(*lines: str) -> tuple[str, ...]:
     return (sys.executable, "-c", "\n".join(lines))

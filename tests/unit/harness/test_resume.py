@@ -5,6 +5,7 @@ import re
 import sqlite3
 import time
 
+import pytest
 from harness_run import Run, run_session, run_settings, start
 from killed_runs import assert_whole, kill, phase_of, wait_until
 from scripted_gateway import TOKEN, ScriptedGateway, call, say
@@ -14,6 +15,8 @@ from harness.repetition import Repetition
 from harness.session import Session, load
 from harness.telemetry.recorder import Recorder
 from harness.tools.base import Outcome
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_run_killed_in_its_final_phase_keeps_digest_window_money_and_tools(tmp_path):

@@ -8,6 +8,8 @@ from diligent import diligent, short
 from harness_run import run_session, run_settings
 from scripted_gateway import ScriptedGateway, call, fault, say
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_worker_that_never_reports_is_asked_once_with_tools_off(tmp_path):
     with ScriptedGateway(worker=lambda _: time.sleep(0.1) or call("list_workspace")) as gateway:

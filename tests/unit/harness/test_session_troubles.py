@@ -3,9 +3,12 @@
 import signal
 import time
 
+import pytest
 from diligent import diligent, short
 from harness_run import Run, run_session, run_settings, start
 from scripted_gateway import BLOCK, ScriptedGateway, call, fault, say
+
+pytestmark = pytest.mark.slow
 
 
 def test_what_the_inspector_blocks_never_reaches_the_worker(tmp_path):

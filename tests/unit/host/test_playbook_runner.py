@@ -17,6 +17,8 @@ from labkit.config import REPO
 from labkit.errors import EVIDENCE, NOT_READY, UNREACHABLE, LabError
 from labkit.verbs import shared
 
+pytestmark = pytest.mark.slow
+
 HEAD = "- name: Play\n  hosts: hypervisors\n  tasks:\n"
 
 

@@ -34,7 +34,7 @@ class Guest(paramiko.ServerInterface):
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
         # A little later: a channel that closes before the request is answered looks like a refusal.
-        threading.Timer(0.05, self.answer, (channel, command.decode())).start()
+        threading.Timer(0.3, self.answer, (channel, command.decode())).start()
         return True
 
     @staticmethod

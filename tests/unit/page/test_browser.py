@@ -11,7 +11,10 @@ import pytest
 from labkit.gateway import commands
 
 REASON = "no Chromium is installed: apt-get install chromium-headless-shell (or chromium)"
-pytestmark = pytest.mark.skipif(os.name != "posix" or chromium.found() is None, reason=REASON)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.name != "posix" or chromium.found() is None, reason=REASON),
+]
 OWNED = "window.owned = (window.owned || 0) + 1"
 CORPUS = [
     f"<script>{OWNED}</script>",

@@ -8,6 +8,8 @@ import pytest
 from harness.phases import PHASES
 from labkit.simulation import Script, simulate
 
+pytestmark = pytest.mark.slow
+
 SLOW = {"median_seconds": 20.0, "spread": 0.2, "longest_seconds": 60.0}  # few steps in much time
 
 
