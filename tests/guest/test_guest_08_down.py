@@ -49,9 +49,15 @@ def test_down_removes_guest_network_and_folder_but_no_collected_run_and_nothing_
     lab, collected, second
 ):
     removed = lab.lab("down", "--json").json["removed"]
-    assert removed == ["domain labtest", "network labtest", str(lab.config.dir)]
+    assert removed == [
+        "domain labtest",
+        "network labtest",
+        "network filter labtest",
+        str(lab.config.dir),
+    ]
     with Hypervisor() as hypervisor:
         assert hypervisor.domain("labtest") is None and hypervisor.network("labtest") is None
+        assert hypervisor.filter("labtest") is None
         assert seen(hypervisor) == second
     assert not lab.config.dir.exists()
     assert (collected / "run.db").is_file() and any(lab.config.images_dir.iterdir())
