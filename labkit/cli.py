@@ -19,7 +19,8 @@ INTERRUPTED = 130
 
 
 def _os_sentence(error: OSError) -> str:
-    where = f": {error.filename}" if error.filename else ""
+    file = error.filename2 or error.filename  # of a copy, the place it was to go to
+    where = f": {file}" if file else ""
     if error.errno == errno.ENOSPC:
         return f"a disk of this host is full{where}\n     `df -h` shows which; free some, then repeat"
     return f"{error.strerror or error}{where}\n     mend that, then repeat"

@@ -253,3 +253,13 @@ def test_a_second_collect_says_so_in_words_and_as_json(elsewhere, tmp_path):
     assert done.returncode == 0 and "was collected before" in done.stdout and str(folder) in done.stdout
     answer = json.loads(elsewhere("collect", "--json").stdout)
     assert answer == {"run": folder.name, "folder": str(folder), "collected_before": True}
+
+
+def test_a_copy_onto_a_full_disk_names_the_full_one():
+    program = (
+        "import errno\nfrom labkit import runs\n"
+        "def list_runs():\n"
+        "    raise OSError(errno.ENOSPC, 'no room', '/has/room', None, '/is/full')\n"
+        "runs.list_runs = list_runs"
+    )
+    assert "full: /is/full" in child(program, "runs").stderr
