@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -12,10 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from loopback import gateway_config
 
 from harness.settings import Settings
 from labkit.gateway import process
-from labkit.gateway.config import GatewayConfig, token_hash
+from labkit.gateway.config import GatewayConfig
 from labkit.gateway.ledger import COLUMNS, EventTail, run_summary
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def session(tmp_path_factory):
     base = tmp_path_factory.mktemp("session")
     for folder in FOLDERS:
         (base / "sandbox" / folder).mkdir(parents=True)
-    config = gateway_config()
+    config = gateway_config(TOKEN, minutes=MINUTES, rehearsal_latency_seconds=0.02)
     process.start(base / "gateway", config)
     try:
         (base / "run.json").write_text(json.dumps(harness_settings(config, base / "sandbox")))
@@ -55,29 +55,6 @@ def session(tmp_path_factory):
     finally:
         process.stop(base / "gateway")
     return base / "sandbox", base / "gateway"
-
-
-def gateway_config() -> GatewayConfig:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    return GatewayConfig(
-        run_id="20261129-201202-b0dd88",
-        bind="127.0.0.1",
-        port=port,
-        provider="rehearsal",
-        base_url="",
-        key_env="",
-        models=("rehearsal",),
-        token_sha256=token_hash(TOKEN),
-        budget_usd=1.0,
-        price_input_per_mtok=0.10,
-        price_output_per_mtok=0.20,
-        max_completion_tokens=8192,
-        minutes=MINUTES,
-        pages_base=f"http://127.0.0.1:{port}",
-        rehearsal_latency_seconds=0.02,
-    )
 
 
 def harness_settings(config: GatewayConfig, sandbox: Path) -> dict:

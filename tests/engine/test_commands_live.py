@@ -9,7 +9,8 @@ import sqlite3
 import time
 
 from gateway_process import make_config, run_gateway, upstream
-from live_session import live, until
+from live_session import live
+from loopback import until
 
 from labkit.gateway import commands
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from gateway_process import TOKEN, make_config, run_gateway
 from harness_run import run_settings, start
-from watched_gateway import guarded, told, until
+from loopback import until
+from watched_gateway import guarded, told
 
 from labkit.gateway import watchdog
 

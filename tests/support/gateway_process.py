@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,44 +19,20 @@ from pathlib import Path
 import httpx2
 import openai
 import pytest
+from loopback import RUN_ID, gateway_config
 
 from labkit.gateway import pidfile, process
-from labkit.gateway.config import GatewayConfig, token_hash
+from labkit.gateway.config import GatewayConfig
 from labkit.gateway.ledger import COLUMNS
 
 TOKEN = "run-token-of-this-test"
-RUN_ID = "20261129-201202-b0dd88"
-
-
-def free_port() -> int:
-    """None that outgoing connections are given: who knocks at a dead gateway must not get its port."""
-    while True:
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", random.randrange(20_000, 32_000)))
-            return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="session")
 def make_config() -> Callable[..., GatewayConfig]:
     def make(**changes: object) -> GatewayConfig:
-        port = changes.setdefault("port", free_port())
-        settings = {
-            "run_id": RUN_ID,
-            "bind": "127.0.0.1",
-            "provider": "rehearsal",
-            "base_url": "",
-            "key_env": "",
-            "models": ("test/model",),
-            "token_sha256": token_hash(TOKEN),
-            "budget_usd": 1.0,
-            "price_input_per_mtok": 0.10,
-            "price_output_per_mtok": 0.20,
-            "max_completion_tokens": 4096,
-            "minutes": 3,
-            "pages_base": f"http://127.0.0.1:{port}",
-            "rehearsal_latency_seconds": 0.0,
-        }
-        return GatewayConfig(**settings | changes)
+        ours = {"models": ("test/model",), "max_completion_tokens": 4096, "rehearsal_latency_seconds": 0.0}
+        return gateway_config(TOKEN, **ours | changes)
 
     return make
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -76,13 +74,6 @@ class Live:
         talk, _ = self.process.communicate(timeout=60)
         assert self.process.returncode == 0, talk
         return self.run.summary
-
-
-def until(condition: Callable[[], object], seconds: float = 40.0) -> None:
-    ends = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends, "it did not come to that"
-        time.sleep(0.05)
 
 
 @pytest.fixture

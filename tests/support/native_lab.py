@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,23 +14,16 @@ from pathlib import Path
 import collected_natively
 import httpx2
 import yaml
+from loopback import RUN_ID, gateway_config
 
 from harness.settings import Settings
 from labkit.gateway import process
-from labkit.gateway.config import GatewayConfig, token_hash
 from labkit.gateway.ledger import EventTail
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "verification-test-run-token-77aa"
-RUN_ID = "20261129-201202-b0dd88"
 NONCE = "5f3a" * 8
 FOLDERS = ("workspace/notes", "workspace/scripts", "workspace/tools", "tmp", "trash", "telemetry", "mirror")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @dataclass
@@ -44,22 +36,9 @@ class Lab:
     def __post_init__(self) -> None:
         for folder in FOLDERS:
             (self.sandbox / folder).mkdir(parents=True)
-        port = free_port()
-        self.config = GatewayConfig(
-            run_id=RUN_ID,
-            bind="127.0.0.1",
-            port=port,
-            provider="rehearsal",
-            base_url="",
-            key_env="",
-            models=("rehearsal",),
-            token_sha256=token_hash(TOKEN),
-            budget_usd=1.0,
-            price_input_per_mtok=0.10,
-            price_output_per_mtok=0.20,
-            max_completion_tokens=8192,
+        self.config = gateway_config(
+            TOKEN,
             minutes=self.minutes,
-            pages_base=f"http://127.0.0.1:{port}",
             rehearsal_latency_seconds=0.02,
             nonce=NONCE,
             guest_address="127.0.0.1",

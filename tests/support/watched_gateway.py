@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,13 +19,6 @@ def told(folder: Path) -> list[str]:
 
 def kinds(folder: Path) -> list[str]:
     return [item["trouble"] for item in read_lines(folder / watchdog.FILE_NAME) if item["what"] == "trouble"]
-
-
-def until(condition: Callable[[], object], seconds: float = 40.0) -> None:
-    ends = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends, "it did not come to that"
-        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import os
 import time
 
 import pytest
-from live_session import ME, until
+from live_session import ME
+from loopback import until
 
 from labkit.errors import LabError
 from labkit.gateway import commands

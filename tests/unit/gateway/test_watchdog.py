@@ -7,7 +7,8 @@ import sys
 import time
 
 import pytest
-from watched_gateway import kinds, told, until
+from loopback import until
+from watched_gateway import kinds, told
 
 from labkit.gateway import watchdog
 from labkit.gateway.files import read_lines

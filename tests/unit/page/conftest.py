@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
+from loopback import RUN_ID, free_port, gateway_config
 
 from labkit.gateway import pidfile, process
-from labkit.gateway.config import GatewayConfig, token_hash
 from labkit.gateway.ledger import COLUMNS
 from labkit.gateway.page import access
 
 TOKEN = "guest-token-of-this-test"
-RUN_ID = "20261129-201202-b0dd88"
-
-
-def free_port() -> int:
-    """Below the ports that systems give to outgoing connections: one must be free again after a restart."""
-    while True:
-        port = random.randint(20_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 class Served:
@@ -38,24 +25,9 @@ class Served:
 
     def __init__(self, folder: Path, **changes: object) -> None:
         self.folder = folder
-        settings = {
-            "run_id": RUN_ID,
-            "bind": "127.0.0.1",
-            "port": free_port(),
-            "provider": "rehearsal",
-            "base_url": "",
-            "key_env": "",
-            "models": ("test/model",),
-            "token_sha256": token_hash(TOKEN),
-            "budget_usd": 1.0,
-            "price_input_per_mtok": 0.10,
-            "price_output_per_mtok": 0.20,
-            "max_completion_tokens": 4096,
-            "minutes": 3,
-            "page_bind": "127.0.0.1",
-            "page_port": free_port(),
-        }
-        self.config = GatewayConfig(**settings | changes)
+        ours = {"models": ("test/model",), "max_completion_tokens": 4096, "pages_base": ""}
+        page = {"page_bind": "127.0.0.1", "page_port": free_port()}
+        self.config = gateway_config(TOKEN, **ours | page | changes)
         self.guest = httpx2.Client(
             base_url=f"http://127.0.0.1:{self.config.port}",
             headers={"authorization": f"Bearer {TOKEN}"},
