@@ -230,13 +230,6 @@ class Hypervisor:
                     )
                 time.sleep(0.2)
 
-    def leases(self, network: str) -> dict[str, str]:
-        """MAC to address, as the network's own DHCP server gave them out."""
-        found = self.network(network)
-        if found is None or not found.isActive():
-            return {}
-        return {lease["mac"]: lease["ipaddr"] for lease in found.DHCPLeases()}
-
     def wait_for_agent(self, name: str, seconds: float) -> None:
         """Return once the guest agent answers; LabError (unreachable) after `seconds`."""
         self._agent(name, "guest-ping", {}, time.monotonic() + seconds)
