@@ -135,10 +135,10 @@ def _network(lab: Lab) -> tuple[str, str, str]:
     command = ["ip", "-4", "-o", "addr"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     with Hypervisor() as hypervisor:
-        ours = hypervisor.network(lab.name) is not None
-    holders = holders_of(wanted, answer)
-    if holders and not ours:
-        cure = "choose another lab_network_cidr (and addresses) in guest.yml"
+        ours = hypervisor.bridge(lab.name)
+    holders = [holder for holder in holders_of(wanted, answer) if holder != ours]
+    if holders:
+        cure = "choose another lab_network_cidr (and addresses) in guest.yml, or remove that interface"
         return "fail", f"{wanted} is in use on {', '.join(holders)}", cure
     return "ok", f"{wanted} is free or ours", ""
 

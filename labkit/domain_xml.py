@@ -46,7 +46,7 @@ def stable_form(xml: str) -> str:
 
 def _drop_host_side_names(root: ET.Element) -> None:
     for interface in root.iter("interface"):
-        _drop(interface, "target", "backend")
+        _drop(interface, "target", "backend", "filterref")  # a filter is switched, not defined: network_gate
     for tag in ("serial", "console", "channel"):
         for device in root.iter(tag):
             if device.get("type") in ("pty", "unix"):
@@ -79,3 +79,24 @@ def with_backing_chain(xml: str, frozen: dict[str, str]) -> str:
         ET.SubElement(chain, "source", file=frozen[target.get("dev")])
         ET.SubElement(chain, "backingStore")
     return ET.tostring(root, encoding="unicode")
+
+
+def card_filters(xml: str) -> list[str | None]:
+    """The filter that each network card refers to, or None, in the order of the cards."""
+    references = [card.find("filterref") for card in ET.fromstring(xml).iter("interface")]
+    return [None if reference is None else reference.get("filter") for reference in references]
+
+
+def with_card_filter(xml: str, name: str | None) -> str:
+    """`xml` with each network card behind the filter of that name, or behind none."""
+    root = ET.fromstring(xml)
+    for card in root.iter("interface"):
+        _drop(card, "filterref")
+        if name:
+            ET.SubElement(card, "filterref", filter=name)
+    return ET.tostring(root, encoding="unicode")
+
+
+def cards(xml: str) -> list[str]:
+    """The network cards, each as XML of its own."""
+    return [ET.tostring(card, encoding="unicode") for card in ET.fromstring(xml).iter("interface")]

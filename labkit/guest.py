@@ -1,19 +1,16 @@
-"""HOST: the only file that imports libvirt. One domain, its network, its guest agent."""
+"""HOST: the connection to libvirt: one domain and its network. No other file imports the binding."""
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
-import socket
-import time
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from labkit.domain_xml import stable_form, with_uuid
-from labkit.errors import UNREACHABLE, LabError
+from labkit.domain_xml import stable_form, with_card_filter, with_uuid
+from labkit.errors import LabError
 
 URI = "qemu:///system"
 
@@ -87,6 +84,11 @@ class Hypervisor:
                 return None
             raise self._failed(f"looking up the network {name}", error) from error
 
+    def bridge(self, name: str) -> str | None:
+        """The interface of this host that the network of that name is on; None where it is down or absent."""
+        network = self.network(name)
+        return network.bridgeName() if network is not None and network.isActive() else None
+
     def versions(self) -> dict[str, str]:
         """libvirt, QEMU and host processor: what a RAM image depends on."""
         caps = ET.fromstring(self.connection.getCapabilities())
@@ -102,7 +104,7 @@ class Hypervisor:
         uuid: what it is known by; one that exists under this name keeps its own.
         """
         before = self.network(name)
-        with self._saying(f"setting up the network {name}"):
+        with self.saying(f"setting up the network {name}"):
             old = network_definition(before) if before else ""
             network = self.connection.networkDefineXML(
                 with_uuid(xml, before.UUIDString() if before else uuid)
@@ -111,23 +113,36 @@ class Hypervisor:
             if changed and network.isActive():
                 network.destroy()
             if not network.isActive():
-                network.create()
+                self._create(network)
                 changed = True
         return changed
 
     def start_network(self, name: str) -> None:
         """Start the network where it is defined and down, as after a reboot of the host."""
         network = self.network(name)
-        with self._saying(f"starting the network {name}"):
+        with self.saying(f"starting the network {name}"):
             if network is not None and not network.isActive():
-                network.create()
+                self._create(network)
+
+    def _create(self, network: Any) -> None:
+        try:
+            network.create()
+        except self.lib.libvirtError as error:
+            if not (taken := re.search(r"already in use by interface (\S+)", str(error))):
+                raise
+            holder = taken[1]
+            raise LabError(
+                f"the addresses of the network {network.name()} are in use on this host's interface {holder}",
+                f"choose another lab_network_cidr (and addresses) in guest.yml; where {holder} was left by a"
+                f" libvirt that was killed, `ip link delete {holder}`",
+            ) from error
 
     def ensure_domain(self, name: str, xml: str, uuid: str) -> bool:
         """Define the domain, replacing an older definition of ours. Returns True when it changed.
 
         uuid: as for `ensure_network`.
         """
-        with self._saying(f"defining the domain {name}"):
+        with self.saying(f"defining the domain {name}"):
             before = self.domain(name)
             old = definition(before) if before else ""
             domain = self.connection.defineXML(with_uuid(xml, before.UUIDString() if before else uuid))
@@ -141,15 +156,6 @@ class Hypervisor:
             if error.get_error_code() in (self.lib.VIR_ERR_NO_NWFILTER, self.lib.VIR_ERR_NO_SUPPORT):
                 return None
             raise self._failed(f"looking up the network filter {name}", error) from error
-
-    def ensure_filter(self, name: str, xml: str, uuid: str) -> None:
-        """Define the filter of the guest's card; a guest that runs has the new rules when this returns.
-
-        uuid: as for `ensure_network`.
-        """
-        before = self.filter(name)
-        with self._saying(f"setting the network filter {name}"):
-            self.connection.nwfilterDefineXML(with_uuid(xml, before.UUIDString() if before else uuid))
 
     def state(self, name: str) -> str:
         """One of: absent, off, running, paused, crashed."""
@@ -177,8 +183,8 @@ class Hypervisor:
 
     def start(self, name: str) -> None:
         """Cold boot. Does nothing when the domain runs already."""
-        domain = self._known(name)
-        with self._saying(f"starting the guest {name}"):
+        domain = self.known(name)
+        with self.saying(f"starting the guest {name}"):
             if not domain.isActive():
                 domain.create()
 
@@ -187,7 +193,7 @@ class Hypervisor:
         domain = self.domain(name)
         if domain is None or not domain.isActive():
             return False
-        with self._saying(f"stopping the guest {name}"):
+        with self.saying(f"stopping the guest {name}"):
             try:
                 domain.destroy()
             except self.lib.libvirtError:
@@ -197,125 +203,30 @@ class Hypervisor:
 
     def save(self, name: str, path: Path) -> None:
         """Write the RAM image to `path`; the guest is off afterwards."""
-        domain = self._known(name)
-        with self._saying(f"saving the memory of {name}"):
+        domain = self.known(name)
+        with self.saying(f"saving the memory of {name}"):
             domain.saveFlags(str(path), None, 0)
 
     def saved_xml(self, path: Path) -> str:
         """The domain XML inside a RAM image."""
-        with self._saying(f"reading the RAM image {path}"):
+        with self.saying(f"reading the RAM image {path}"):
             return self.connection.saveImageGetXMLDesc(str(path), self.lib.VIR_DOMAIN_SAVE_IMAGE_XML_SECURE)
 
     def restore(self, path: Path, xml: str) -> None:
         """Resume from the RAM image, with `xml` in place of the one inside it."""
-        with self._saying(f"resuming from {path}"):
+        with self.saying(f"resuming from {path}"):
             self.connection.restoreFlags(str(path), xml, self.lib.VIR_DOMAIN_SAVE_RUNNING)
 
     def live_form(self, name: str) -> str:
         """The running domain's XML without what changes at each start (see `stable_form`)."""
-        return stable_form(self._known(name).XMLDesc(self.lib.VIR_DOMAIN_XML_SECURE))
-
-    def shut_down(self, name: str, seconds: float = 120) -> None:
-        """Shut down in order, so that the disks are whole; LabError after `seconds`."""
-        deadline = time.monotonic() + seconds
-        # Through the agent, since a cloud kernel has no power button and `shutdown` wants a login manager.
-        self._agent(name, "guest-exec", {"path": "/bin/systemctl", "arg": ["poweroff"]}, deadline)
-        with self._saying(f"shutting down the guest {name}"):
-            while self._known(name).isActive():
-                if time.monotonic() > deadline:
-                    raise LabError(
-                        f"the guest '{name}' did not shut down within {seconds:.0f} s",
-                        "`lab up` starts over; the console log is in the lab's folder",
-                        UNREACHABLE,
-                    )
-                time.sleep(0.2)
-
-    def wait_for_agent(self, name: str, seconds: float) -> None:
-        """Return once the guest agent answers; LabError (unreachable) after `seconds`."""
-        self._agent(name, "guest-ping", {}, time.monotonic() + seconds)
-
-    def run_in_guest(self, name: str, argv: list[str], stdin: bytes = b"", seconds: float = 60) -> str:
-        """Run a program through the guest agent, as root; returns its output.
-
-        For the moments in which SSH must not be used yet. Raises LabError (unreachable) when the
-        agent does not answer within `seconds`, or the program fails.
-        """
-        deadline = time.monotonic() + seconds
-        reply = self._agent(
-            name,
-            "guest-exec",
-            {
-                "path": argv[0],
-                "arg": argv[1:],
-                "input-data": base64.b64encode(stdin).decode(),
-                "capture-output": True,
-            },
-            deadline,
-        )
-        while True:
-            status = self._agent(name, "guest-exec-status", {"pid": reply["pid"]}, deadline)
-            if status["exited"]:
-                break
-            if time.monotonic() > deadline:
-                raise LabError(
-                    f"{argv[0]} did not end within {seconds:.0f} s in the guest {name}",
-                    "`lab revert` starts again from the snapshot",
-                    UNREACHABLE,
-                )
-            time.sleep(0.02)
-        output = base64.b64decode(status.get("out-data", "")).decode(errors="replace")
-        if status.get("exitcode", 1) != 0:
-            complaint = base64.b64decode(status.get("err-data", "")).decode(errors="replace").strip()
-            raise LabError(
-                f"{argv[0]} failed in the guest {name}: {complaint or output.strip()}",
-                "`lab ssh` looks inside; `lab revert` starts again from the snapshot",
-                UNREACHABLE,
-            )
-        return output
-
-    def ask_over(self, channel: str, name: str, line: str, seconds: float = 60) -> str:
-        """Send a line over a virtio channel of the guest to the program that waits there; returns its answer.
-
-        Starts nothing in the guest, and is quicker for it. Raises LabError (unreachable) after `seconds`.
-        """
-        sought = f"./devices/channel/target[@name='{channel}']/../source"
-        source = ET.fromstring(self._known(name).XMLDesc(0)).find(sought)
-        try:
-            with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(seconds)
-                connection.connect(source.get("path") if source is not None else "")
-                connection.sendall(line.encode() + b"\n")
-                return connection.makefile().readline().rstrip("\n")
-        except OSError as error:
-            raise LabError(
-                f"nothing answers on the channel {channel} of the guest {name}: {error}",
-                "`lab revert` starts again from the snapshot; `lab up` takes a new one",
-                UNREACHABLE,
-            ) from error
-
-    def _agent(self, name: str, command: str, arguments: dict[str, Any], deadline: float) -> Any:
-        import libvirt_qemu
-
-        request = json.dumps({"execute": command, "arguments": arguments})
-        while True:
-            try:
-                reply = libvirt_qemu.qemuAgentCommand(self._known(name), request, 10, 0)
-                return json.loads(reply)["return"]
-            except self.lib.libvirtError as error:
-                if time.monotonic() > deadline or not self._known(name).isActive():
-                    raise LabError(
-                        f"the agent of the guest {name} does not answer: {error}",
-                        "`lab status` shows the guest; its console log is in the lab's folder",
-                        UNREACHABLE,
-                    ) from error
-                time.sleep(0.02)
+        return stable_form(self.known(name).XMLDesc(self.lib.VIR_DOMAIN_XML_SECURE))
 
     def remove(self, name: str) -> list[str]:
         """Stop and undefine domain, network and filter of that name; returns what was removed."""
         removed = []
         self.stop(name)
         domain, network, card_filter = self.domain(name), self.network(name), self.filter(name)
-        with self._saying(f"removing {name}"):
+        with self.saying(f"removing {name}"):
             if domain is not None:
                 domain.undefineFlags(
                     self.lib.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
@@ -333,14 +244,16 @@ class Hypervisor:
                 removed.append(f"network filter {name}")
         return removed
 
-    def _known(self, name: str) -> Any:
+    def known(self, name: str) -> Any:
+        """The domain of that name; LabError where there is none."""
         domain = self.domain(name)
         if domain is None:
             raise LabError(f"there is no guest named '{name}'", "`lab up` builds it")
         return domain
 
     @contextlib.contextmanager
-    def _saying(self, doing: str) -> Iterator[None]:
+    def saying(self, doing: str) -> Iterator[None]:
+        """What libvirt refuses within the block becomes a LabError that says what was being done."""
         try:
             yield
         except self.lib.libvirtError as error:
@@ -352,9 +265,10 @@ class Hypervisor:
 
 
 def definition(domain: Any) -> str:
-    """The persistent definition in canonical form."""
+    """The persistent definition in canonical form, without the filter that the network gate switches."""
     lib = binding()
-    return ET.canonicalize(domain.XMLDesc(lib.VIR_DOMAIN_XML_INACTIVE | lib.VIR_DOMAIN_XML_SECURE))
+    xml = domain.XMLDesc(lib.VIR_DOMAIN_XML_INACTIVE | lib.VIR_DOMAIN_XML_SECURE)
+    return ET.canonicalize(with_card_filter(xml, None))
 
 
 def network_definition(network: Any) -> str:

@@ -1,6 +1,6 @@
-"""HOST: what the guest's network card may send and receive: one libvirt filter a lab, switched live.
+"""HOST: what the guest's network card may send and receive, switched live.
 
-`open`: no rule. `sealed`: the gateway's port, DHCP and this host's SSH; a name server is refused at once,
+`open`: no filter. `sealed`: the gateway's port, DHCP and this host's SSH; a name server is refused at once,
 since an answer that never comes makes every sudo wait 20 s. It is the host's: the guest can't touch it.
 """
 
@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
 
-from labkit import ownership, state
+from labkit import card_filter, ownership, state
 from labkit.config import Lab
 from labkit.errors import EVIDENCE, LabError
 from labkit.guest import Hypervisor
@@ -43,43 +43,49 @@ SEALED_RULES = """
 """
 
 
-def filter_xml(name: str, rules: str = "") -> str:
-    """A filter's definition; without rules it lets everything pass."""
-    return f'<filter name="{name}" chain="root">{rules}</filter>'
-
-
-def rules_of(lab: Lab, mode: str) -> str:
-    if mode == OPEN:
-        return ""
-    return SEALED_RULES.format(
+def sealing_filter(lab: Lab) -> str:
+    """The definition of the filter that seals this lab's card."""
+    rules = SEALED_RULES.format(
         guest=lab.address, host=lab.guest["lab_host_address"], port=lab.run["run_gateway_port"]
     )
+    return f'<filter name="{lab.name}" chain="root">{rules}</filter>'
 
 
 def switch(lab: Lab, mode: str) -> bool:
-    """Put the filter in that mode, at once and also for a guest that runs. Returns True when it was another.
+    """Put the card into that mode, at once where the guest runs. Returns True when it was in another.
 
-    Raises LabError: a filter of that name that is not ours, or a kernel that would not ask the rules.
+    Raises LabError: no guest, a filter of that name that is not ours, a kernel that would not ask the rules.
     """
-    if mode == SEALED:
-        demand_bridge_is_asked()
     with Hypervisor() as hypervisor:
-        ownership.refuse_foreign(hypervisor, lab.name, lab.dir)
-        uuid = ownership.claim(lab.dir)["filter"]
         changed = mode_now(lab, hypervisor) != mode
-        hypervisor.ensure_filter(lab.name, filter_xml(lab.name, rules_of(lab, mode)), uuid)
-    state.update(lab.dir, network=mode)
+        _put(lab, hypervisor, mode, live=True)
     return changed
 
 
+def at_next_start(lab: Lab, mode: str) -> None:
+    """As `switch`, but a guest that runs keeps its mode to its end: one that is sealed is never opened."""
+    with Hypervisor() as hypervisor:
+        _put(lab, hypervisor, mode, live=False)
+
+
+def _put(lab: Lab, hypervisor: Hypervisor, mode: str, live: bool) -> None:
+    ownership.refuse_foreign(hypervisor, lab.name, lab.dir)
+    if mode == SEALED:
+        demand_bridge_is_asked()
+        uuid = ownership.claim(lab.dir)["filter"]
+        card_filter.define(hypervisor, lab.name, sealing_filter(lab), uuid)
+    card_filter.put_behind(hypervisor, lab.name, lab.name if mode == SEALED else None, live)
+    state.update(lab.dir, network=mode)
+
+
 def mode_now(lab: Lab, hypervisor: Hypervisor) -> str:
-    """The mode the filter is in, as libvirt has it: open (also where there is none), sealed, or CHANGED."""
-    found = hypervisor.filter(lab.name)
-    if found is None:
+    """The mode as libvirt has it: open (also where there is no guest), sealed, or CHANGED."""
+    if hypervisor.domain(lab.name) is None or not (behind := card_filter.now(hypervisor, lab.name)):
         return OPEN
-    rules = _rules(found.XMLDesc(0))
-    fitting = (mode for mode in MODES if _rules(filter_xml(lab.name, rules_of(lab, mode))) == rules)
-    return next(fitting, CHANGED)
+    found = hypervisor.filter(lab.name)
+    if behind != lab.name or found is None:
+        return CHANGED
+    return SEALED if _rules(found.XMLDesc(0)) == _rules(sealing_filter(lab)) else CHANGED
 
 
 def _rules(xml: str) -> Counter[tuple[object, ...]]:

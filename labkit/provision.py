@@ -61,7 +61,7 @@ def _make_set(lab: Lab, expected: prediction.Prediction, progress: Progress) -> 
         with progress.step("going back to the snapshot"):
             with Hypervisor() as hypervisor:
                 drift.redefine(where, hypervisor)  # what was changed by hand must not get into the new set
-            network_gate.switch(lab, network_gate.OPEN)
+            network_gate.at_next_start(lab, network_gate.OPEN)
             snapshot.revert(where).demand()
         state.update(lab.dir, dirty=True)
     else:
@@ -112,7 +112,7 @@ def prove(lab: Lab, progress: Progress, discard: bool = False) -> dict[str, Any]
     session.stop_gateways(lab)
     where = session.place(lab)
     try:
-        network_gate.switch(lab, network_gate.OPEN)
+        network_gate.at_next_start(lab, network_gate.OPEN)
         with progress.step("resuming the snapshot on a throw-away overlay"):
             snapshot.revert(where).demand()
         state.update(lab.dir, dirty=True)

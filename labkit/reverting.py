@@ -18,7 +18,7 @@ def revert(lab: Lab, discard: bool = False) -> Receipt:
     session.refuse_uncollected(lab, discard)
     drift.refuse(where)
     session.stop_gateways(lab)
-    network_gate.switch(lab, network_gate.OPEN)
+    network_gate.at_next_start(lab, network_gate.OPEN)
     try:
         receipt = snapshot.revert(where)
     finally:

@@ -65,7 +65,8 @@ def begin(
     with progress.step("building the harness archive"):
         archive = build(lab)
     stop_gateways(lab)  # of a run that was thrown away: it would hold the port
-    network_gate.switch(lab, wanted.network)  # before the guest's first instruction
+    put = network_gate.switch if keep else network_gate.at_next_start
+    put(lab, wanted.network)  # before the guest's first instruction
     with progress.step("going on with the guest as it is" if keep else "reverting to the snapshot"):
         _bring_up(where, keep, progress)
     if wanted.network == network_gate.SEALED:

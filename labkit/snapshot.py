@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit import disks, state
-from labkit.domain_xml import with_backing_chain
+from labkit import card_filter, disks, guest_agent, state
+from labkit.domain_xml import with_backing_chain, with_card_filter
 from labkit.errors import EVIDENCE, UNREACHABLE, LabError
 from labkit.guest import Hypervisor
 from labkit.receipt import Receipt
@@ -124,7 +124,7 @@ def take(place: Place, fingerprint: str) -> dict[str, Any]:
 def _freeze(place: Place, new: Path, fingerprint: str) -> dict[str, Any]:
     """Fill the folder `new` with a whole set."""
     with Hypervisor() as hypervisor:
-        hypervisor.run_in_guest(place.name, [FREEZE_PROGRAM])
+        guest_agent.run(hypervisor, place.name, [FREEZE_PROGRAM])
         live = hypervisor.live_form(place.name)
         hypervisor.save(place.name, new / RAM)
         xml = hypervisor.saved_xml(new / RAM)
@@ -246,7 +246,7 @@ def _start(hypervisor: Hypervisor, place: Place, found: dict[str, Any], receipt:
         receipt.mode, receipt.reason = COLD, f"taken on {found['versions']}, this host has {now}"
     else:
         try:
-            hypervisor.restore(place.set_dir / RAM, (place.set_dir / "domain.xml").read_text())
+            hypervisor.restore(place.set_dir / RAM, _xml_to_resume(hypervisor, place))
             return
         except LabError as error:
             receipt.mode, receipt.reason = COLD, error.message
@@ -256,13 +256,19 @@ def _start(hypervisor: Hypervisor, place: Place, found: dict[str, Any], receipt:
     hypervisor.start(place.name)
 
 
+def _xml_to_resume(hypervisor: Hypervisor, place: Place) -> str:
+    """The set's XML behind the filter of the definition: a sealed guest is so from its first instruction."""
+    frozen = (place.set_dir / "domain.xml").read_text()
+    return with_card_filter(frozen, card_filter.at_start(hypervisor, place.name))
+
+
 def _renew_clock_and_seed(hypervisor: Hypervisor, place: Place, mode: str) -> None:
     """Step the clock and reseed the kernel's generator; sshd starts after it, so no key is used before."""
     if mode == COLD:
-        hypervisor.wait_for_agent(place.name, AGENT_SECONDS)  # the time is told when the boot is over
-        hypervisor.run_in_guest(place.name, [RESUME_PROGRAM], f"{_time_and_seed()}\n".encode())
+        guest_agent.wait(hypervisor, place.name, AGENT_SECONDS)  # the time is told when the boot is over
+        guest_agent.run(hypervisor, place.name, [RESUME_PROGRAM], f"{_time_and_seed()}\n".encode())
         return
-    answer = hypervisor.ask_over(RESUME_CHANNEL, place.name, _time_and_seed())
+    answer = guest_agent.ask_over(hypervisor, RESUME_CHANNEL, place.name, _time_and_seed())
     if answer != "resumed":
         raise LabError(
             f"the guest '{place.name}' did not renew its clock and seed: {answer or 'it says nothing'}",

@@ -6,7 +6,9 @@ import guest_lab
 import jinja2
 import pytest
 import yaml
+from free_network import free_network
 
+from labkit import network_gate
 from labkit.config import REPO
 from labkit.guest import Hypervisor, definition, network_definition
 
@@ -16,14 +18,15 @@ ROLE = REPO / "roles" / "domain"
 
 def rendered(template: str) -> str:
     """A template of the domain role for a second lab, with addresses of its own."""
+    network = free_network(160)
     values = yaml.safe_load((ROLE / "defaults/main.yml").read_text()) | {
         "domain_type": "qemu",
         "domain_name": SECOND,
         "domain_dir": f"/var/lib/vm-lab-test/{SECOND}",
-        "domain_network_cidr": "192.168.153.0/24",
-        "domain_host_address": "192.168.153.1",
-        "domain_guest_address": "192.168.153.10",
-        "domain_guest_mac": "52:54:00:1a:b3:10",
+        "domain_network_cidr": network["lab_network_cidr"],
+        "domain_host_address": network["lab_host_address"],
+        "domain_guest_address": network["lab_guest_address"],
+        "domain_guest_mac": network["lab_guest_mac"],
     }
     engine = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined)
     return engine.from_string((ROLE / "templates" / template).read_text()).render(values)
@@ -48,6 +51,7 @@ def seen(hypervisor: Hypervisor) -> tuple[str, str]:
 def test_down_removes_guest_network_and_folder_but_no_collected_run_and_nothing_of_a_second_lab(
     lab, collected, second
 ):
+    network_gate.at_next_start(lab.config, network_gate.SEALED)  # so that there is a filter to remove
     removed = lab.lab("down", "--json").json["removed"]
     assert removed == [
         "domain labtest",

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from free_network import free_network
 
 from labkit import config, session, snapshot
 from labkit.guest import Hypervisor, definition
@@ -29,16 +30,8 @@ NAME = "labtest"
 STATE = Path("/var/lib/vm-lab-test")
 LOCK = Path("/var/lib/vm-lab-test.lock")  # held by the guest tests; .ci/run knows this name too
 SCRIPTS = REPO / "tests" / "guest" / "scripts"
-# Another network than the default lab's, so that both can run at once; small, so that saving is quick.
-GUEST = {
-    "lab_name": NAME,
-    "lab_state_dir": str(STATE),
-    "lab_memory_mb": 3072,
-    "lab_network_cidr": "192.168.151.0/24",
-    "lab_host_address": "192.168.151.1",
-    "lab_guest_address": "192.168.151.10",
-    "lab_guest_mac": "52:54:00:1a:b1:10",
-}
+# Small, so that saving is quick. Its network is chosen on each host: other labs may run beside it.
+GUEST = {"lab_name": NAME, "lab_state_dir": str(STATE), "lab_memory_mb": 3072}
 RUN = {"run_gateway_port": 8431}
 # Stands for a provider key of the person who runs the tests; must never be found in the guest.
 CANARY = "sk-canary-7d1b0c5f2e"
@@ -91,7 +84,11 @@ class GuestLab:
         self.began = time.monotonic()
 
     def write_files(self) -> None:
-        """The shipped inventory with our names in it, and the image cache of this host."""
+        """The shipped inventory with our names in it, and the image cache of this host.
+
+        A guest that was kept keeps its addresses too.
+        """
+        network = self._network_kept() or free_network(151)
         images = config.load().images_dir
         for folder in (STATE, self.runs, images):
             folder.mkdir(parents=True, exist_ok=True)
@@ -99,9 +96,16 @@ class GuestLab:
             (STATE / "images").symlink_to(images)
         shutil.rmtree(self.inventory, ignore_errors=True)
         shutil.copytree(config.SHIPPED_INVENTORY, self.inventory)
-        for file, ours in ((config.GUEST_FILE, GUEST), (config.RUN_FILE, RUN)):
+        for file, ours in ((config.GUEST_FILE, GUEST | network), (config.RUN_FILE, RUN)):
             path = self.inventory / file
             path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | ours, sort_keys=False))
+
+    def _network_kept(self) -> dict[str, str]:
+        kept = self.inventory / config.GUEST_FILE
+        if not KEEP or not kept.is_file():
+            return {}
+        values = yaml.safe_load(kept.read_text())
+        return {name: values[name] for name in free_network(151)}
 
     @property
     def config(self) -> config.Lab:

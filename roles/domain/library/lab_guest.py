@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from labkit import disks, network_gate, ownership, state
+from labkit import disks, guest_agent, ownership, state
 from labkit.errors import NOT_READY, LabError
 from labkit.guest import Hypervisor
 
@@ -61,7 +61,6 @@ def build(hypervisor: Hypervisor, wanted: dict) -> bool:
     disks.make_empty(folder / "data.qcow2", wanted["data_disk_gb"])
     disks.write_seed(folder / "seed.iso", wanted["seed"])
     hypervisor.ensure_network(name, wanted["network_xml"], ours["network"])
-    hypervisor.ensure_filter(name, network_gate.filter_xml(name), ours["filter"])
     hypervisor.ensure_domain(name, wanted["domain_xml"], ours["domain"])
     state.update(
         lab_dir,
@@ -70,7 +69,7 @@ def build(hypervisor: Hypervisor, wanted: dict) -> bool:
         made={
             "domain": hypervisor.domain(name).UUIDString(),
             "network": hypervisor.network(name).UUIDString(),
-            "filter": hypervisor.filter(name).UUIDString(),
+            "filter": ours["filter"],
         },
     )
     return True
@@ -86,7 +85,7 @@ def run(hypervisor: Hypervisor, wanted: dict) -> bool:
 
 def reboot(hypervisor: Hypervisor, wanted: dict) -> bool:
     """Off and on again with the same disks: what the snapshot holds has booted once as it is."""
-    hypervisor.shut_down(wanted["name"])
+    guest_agent.shut_down(hypervisor, wanted["name"])
     hypervisor.start(wanted["name"])
     return True
 

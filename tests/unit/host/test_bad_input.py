@@ -240,6 +240,9 @@ class PausedByAnError:
     def UUIDString(self) -> str:
         return UUID
 
+    def XMLDesc(self, _flags: int) -> str:  # noqa: N802  libvirt's name
+        return "<domain/>"
+
 
 def test_a_guest_paused_by_an_io_error_says_which_disk_to_look_at(typed, lab, keys, monkeypatch):
     monkeypatch.setattr(guest.Hypervisor, "domain", lambda _self, _name: PausedByAnError())

@@ -1,5 +1,7 @@
 """TESTS: the network filter as text; that it holds is seen in a real guest."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from harness.settings import NETWORKS
@@ -8,36 +10,50 @@ from labkit.errors import USAGE, LabError
 
 
 class Libvirt:
-    """Hands back a filter as libvirt does: another order, other quotes, a UUID."""
+    """Hands back a guest's card and a filter as libvirt does: another order, other quotes, a UUID."""
 
-    def __init__(self, xml: str | None) -> None:
-        self.xml = xml
+    lib = SimpleNamespace(VIR_DOMAIN_XML_INACTIVE=2)
 
-    def filter(self, _name: str) -> "Libvirt | None":
-        return self if self.xml is not None else None
+    def __init__(self, behind: str | None, filter_xml: str | None = None) -> None:
+        reference = f"<filterref filter='{behind}'/>" if behind else ""
+        self.card = f"<domain><devices><interface type='network'>{reference}</interface></devices></domain>"
+        self.filter_xml = filter_xml
 
-    def XMLDesc(self, _flags: int) -> str:  # noqa: N802  libvirt's name
-        return self.xml.replace("><rule", "><uuid>1</uuid>\n  <rule", 1).replace('"', "'")
+    def domain(self, _name: str) -> SimpleNamespace:
+        return SimpleNamespace(XMLDesc=lambda _flags: self.card)
+
+    known = domain
+
+    def filter(self, _name: str) -> SimpleNamespace | None:
+        if self.filter_xml is None:
+            return None
+        said = self.filter_xml.replace("><rule", "><uuid>1</uuid>\n  <rule", 1).replace('"', "'")
+        return SimpleNamespace(XMLDesc=lambda _flags: said)
 
 
-def defined(lab, mode: str) -> str:
-    return network_gate.filter_xml(lab.name, network_gate.rules_of(lab, mode))
+def test_a_card_behind_the_labs_filter_is_sealed_and_one_behind_none_is_open(lab):
+    sealing = network_gate.sealing_filter(lab)
+    assert network_gate.mode_now(lab, Libvirt(lab.name, sealing)) == network_gate.SEALED
+    assert network_gate.mode_now(lab, Libvirt(None, sealing)) == network_gate.OPEN
 
 
-@pytest.mark.parametrize("mode", network_gate.MODES)
-def test_a_mode_is_known_again_from_what_libvirt_has(lab, mode):
-    assert network_gate.mode_now(lab, Libvirt(defined(lab, mode))) == mode
-
-
-def test_without_a_filter_the_network_is_open(lab):
-    assert network_gate.mode_now(lab, Libvirt(None)) == network_gate.OPEN
+def test_where_there_is_no_guest_yet_the_network_is_open(lab):
+    nothing = SimpleNamespace(domain=lambda _name: None)
+    assert network_gate.mode_now(lab, nothing) == network_gate.OPEN
 
 
 @pytest.mark.parametrize(("old", "new"), [("8421", "8422"), ("drop", "accept"), ('dstportstart="22"', "")])
 def test_a_filter_that_somebody_edited_is_said(lab, old, new):
-    xml = defined(lab, network_gate.SEALED)
+    xml = network_gate.sealing_filter(lab)
     assert old in xml
-    assert network_gate.mode_now(lab, Libvirt(xml.replace(old, new, 1))) == network_gate.CHANGED
+    found = Libvirt(lab.name, xml.replace(old, new, 1))
+    assert network_gate.mode_now(lab, found) == network_gate.CHANGED
+
+
+def test_a_card_behind_a_filter_that_is_not_the_labs_is_said(lab):
+    sealing = network_gate.sealing_filter(lab)
+    assert network_gate.mode_now(lab, Libvirt("clean-traffic", sealing)) == network_gate.CHANGED
+    assert network_gate.mode_now(lab, Libvirt(lab.name)) == network_gate.CHANGED
 
 
 @pytest.mark.parametrize("content", ["0\n", None])
