@@ -36,10 +36,12 @@ def rendered(template: str) -> str:
 def second():
     """Another lab's guest and network, defined only; yields what they look like."""
     with Hypervisor() as hypervisor:
-        hypervisor.ensure_network(SECOND, rendered("network.xml.j2"), str(uuid.uuid4()))
-        hypervisor.ensure_domain(SECOND, rendered("domain.xml.j2"), str(uuid.uuid4()))
-        yield seen(hypervisor)
-        hypervisor.remove(SECOND)
+        try:
+            hypervisor.ensure_network(SECOND, rendered("network.xml.j2"), str(uuid.uuid4()))
+            hypervisor.ensure_domain(SECOND, rendered("domain.xml.j2"), str(uuid.uuid4()))
+            yield seen(hypervisor)
+        finally:
+            hypervisor.remove(SECOND)
 
 
 def seen(hypervisor: Hypervisor) -> tuple[str, str]:
