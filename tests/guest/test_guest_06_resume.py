@@ -1,4 +1,4 @@
-"""HOST: a session that outlives its gateway and then its guest, and is one run at the end."""
+"""HOST: a session that outlives its gateway and then its host going down, and is one run at the end."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def kill_gateway(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def broken(lab, built):
-    """A run whose gateway is killed and comes back, and whose guest then loses its power with the gateway."""
+    """A run whose gateway is killed and comes back, and whose host then goes down: guest, network, gateway."""
     words = ("run", "--model", "rehearsal", "--minutes", MINUTES, "--discard", "--detach", "--json")
     run_id = lab.lab(*words).json["run"]
     folder = lab.config.gateway_dir / run_id
@@ -47,6 +47,7 @@ def broken(lab, built):
     seen["step"] = wait_for_step(lab, lab.lab("status", "--json").json["step"] + 2)["step"]
     with Hypervisor() as hypervisor:
         hypervisor.stop(lab.config.name)
+        hypervisor.network(lab.config.name).destroy()  # defined and down, as libvirt has it after a reboot
     kill_gateway(folder)
     seen["without a guest"] = lab.lab("status").out
     return seen
@@ -74,7 +75,7 @@ def test_a_session_that_only_lost_its_gateway_keeps_its_token(broken):
     assert broken["same token"] == broken["token"]
 
 
-def test_after_the_guest_went_down_the_run_goes_to_its_end_under_the_same_name(broken, resumed):
+def test_after_the_host_went_down_the_run_goes_to_its_end_under_the_same_name(broken, resumed):
     assert resumed["run_id"] == broken["folder"].name and resumed["status"] == "sealed"
     assert resumed["stop_reason"] in ("time limit reached", "report delivered")
     assert resumed["steps"] > broken["step"]
