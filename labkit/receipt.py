@@ -7,6 +7,8 @@ from typing import Any
 
 from labkit.errors import EVIDENCE, LabError
 
+COLD = "cold boot"  # the mode of a revert that could not resume
+
 
 @dataclass
 class Receipt:

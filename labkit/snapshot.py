@@ -1,4 +1,4 @@
-"""HOST: the snapshot set: taking it, going back to it, and the receipt that proves it.
+"""HOST: the snapshot set: taking it and going back to it; receipt_checks.py proves that it worked.
 
 A set is a folder of frozen disks, a RAM image, the domain XML and `manifest.json`;
 snapshots/README.md says what each file is for.
@@ -6,58 +6,27 @@ snapshots/README.md says what each file is for.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import os
-import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit import card_filter, disks, guest_agent, state
+from labkit import awakening, card_filter, disks, guest_agent, receipt_checks, state
 from labkit.domain_xml import with_backing_chain, with_card_filter
-from labkit.errors import EVIDENCE, UNREACHABLE, LabError
+from labkit.errors import EVIDENCE, LabError
 from labkit.guest import Hypervisor
-from labkit.receipt import Receipt
-from labkit.ssh import Shell
+from labkit.place import Place
+from labkit.receipt import COLD, Receipt
 
 FORMAT = 2  # of the set, its manifest, and how a resumed guest is told the time
 RAM = "ram.save"
-MAX_CLOCK_ERROR_SECONDS = 2.0
 FREEZE_PROGRAM = "/usr/local/sbin/lab-freeze"
-RESUME_PROGRAM = "/usr/local/sbin/lab-resume"
-RESUME_CHANNEL = "vm-lab.resume.0"
-SEED_BYTES = 64
-COLD = "cold boot"
-AGENT_SECONDS = 180
 MANIFEST_KEYS = ("fingerprint", "host_key", "sha256", "taken_at", "verified", "versions")
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where one lab's guest lives: its domain name, its folder and its fixed address."""
-
-    name: str
-    dir: Path
-    address: str
-
-    @property
-    def set_dir(self) -> Path:
-        return self.dir / "set"
-
-    @property
-    def disks_dir(self) -> Path:
-        return self.dir / "disks"
-
-    @property
-    def keys_dir(self) -> Path:
-        return self.dir / "keys"
 
 
 def manifest(place: Place) -> dict[str, Any] | None:
@@ -184,20 +153,20 @@ def revert(place: Place) -> Receipt:
         making = background.submit(_make_disks, place)
         go = threading.Event()
         go.set()
-        hashing = background.submit(_frozen_hashes, place, found, go)
+        hashing = background.submit(receipt_checks.frozen_hashes, place, found, go)
         hypervisor.stop(place.name)
         receipt.seconds["stop"] = time.monotonic() - begin
         making.result()
         _put_disks(place)
         state.update(place.dir, run=None, collected=None, dirty=None)  # gone with the old overlays
-        with _held(go):  # QEMU reads its memory: both would wait for each other
+        with receipt_checks.held(go):  # QEMU reads its memory: both would wait for each other
             _start(hypervisor, place, found, receipt)
         receipt.seconds["resume"] = time.monotonic() - begin - receipt.seconds["stop"]
-        _renew_clock_and_seed(hypervisor, place, receipt.mode)
+        awakening.renew(hypervisor, place, receipt.mode)
         receipt.seconds["renew"] = time.monotonic() - begin - sum(receipt.seconds.values())
-        _check_inside(place, found, receipt)
+        receipt_checks.check_inside(place, found, receipt)
         receipt.seconds["ssh"] = time.monotonic() - begin - sum(receipt.seconds.values())
-        _check_outside(hypervisor, place, found, receipt, hashing.result())
+        receipt_checks.check_outside(hypervisor, place, found, receipt, hashing.result())
     receipt.seconds["total"] = time.monotonic() - begin
     receipt.seconds = {part: round(value, 2) for part, value in receipt.seconds.items()}
     state.write_json(place.dir / "receipt.json", receipt.as_dict())
@@ -260,100 +229,6 @@ def _xml_to_resume(hypervisor: Hypervisor, place: Place) -> str:
     """The set's XML behind the filter of the definition: a sealed guest is so from its first instruction."""
     frozen = (place.set_dir / "domain.xml").read_text()
     return with_card_filter(frozen, card_filter.at_start(hypervisor, place.name))
-
-
-def _renew_clock_and_seed(hypervisor: Hypervisor, place: Place, mode: str) -> None:
-    """Step the clock and reseed the kernel's generator; sshd starts after it, so no key is used before."""
-    if mode == COLD:
-        guest_agent.wait(hypervisor, place.name, AGENT_SECONDS)  # the time is told when the boot is over
-        guest_agent.run(hypervisor, place.name, [RESUME_PROGRAM], f"{_time_and_seed()}\n".encode())
-        return
-    answer = guest_agent.ask_over(hypervisor, RESUME_CHANNEL, place.name, _time_and_seed())
-    if answer != "resumed":
-        raise LabError(
-            f"the guest '{place.name}' did not renew its clock and seed: {answer or 'it says nothing'}",
-            "`lab revert` starts again from the snapshot; `lab up` takes a new one",
-            UNREACHABLE,
-        )
-
-
-def _time_and_seed() -> str:
-    return f"{time.time():.3f} {secrets.token_hex(SEED_BYTES)}"
-
-
-def _check_inside(place: Place, found: dict[str, Any], receipt: Receipt) -> None:
-    """One command over SSH answers for clock, marker and address; then a new marker is written."""
-    old = state.read(place.dir).get("marker", "")
-    new = f"/var/tmp/lab-marker-{secrets.token_hex(8)}"
-    with Shell(place.address, place.keys_dir, seconds=60) as shell:
-        key = shell.client.get_transport().get_remote_server_key().get_base64()
-        before = time.time()
-        # Shell builtins alone: each program started costs an emulated guest a tenth of a second.
-        _, answer = shell.run(
-            f"echo $EPOCHREALTIME; test -n '{old}' && test -e '{old}' && echo there || echo gone;"
-            f" set -- $SSH_CONNECTION; echo $3; : > {new} && echo written; sync -f {new} >/dev/null 2>&1 &"
-        )
-        after = time.time()
-    clock, marker, addresses, written = (answer.splitlines() + [""] * 4)[:4]
-    error = _clock_error(clock, before, after)
-    receipt.check("clock", error <= MAX_CLOCK_ERROR_SECONDS, f"{error:.2f} s off the host's")
-    receipt.check(
-        "marker", marker == "gone", f"the file written after the snapshot ({old or 'none yet'}) is {marker}"
-    )
-    receipt.check("new marker", written == "written", f"{new} for the next revert")
-    receipt.check(
-        "address", place.address in addresses.split(), f"{addresses.strip()}, leased {place.address}"
-    )
-    receipt.check(
-        "host key", key == found["host_key"], "as pinned" if key == found["host_key"] else "another key"
-    )
-    state.update(place.dir, marker=new)
-
-
-def _clock_error(answer: str, before: float, after: float) -> float:
-    """Seconds the guest's clock lies outside the moments before and after it was read."""
-    try:
-        clock = float(answer)
-    except ValueError:
-        return float("inf")
-    return max(before - clock, clock - after, 0.0)
-
-
-def _check_outside(
-    hypervisor: Hypervisor, place: Place, found: dict[str, Any], receipt: Receipt, hashes: dict[str, str]
-) -> None:
-    changed = [file for file, digest in hashes.items() if digest != found["sha256"][file]]
-    receipt.check(
-        "frozen files", not changed, f"{len(hashes)} unchanged" if not changed else f"changed: {changed}"
-    )
-    stale = [file for file in disks.WRITABLE.values() if not _stands_on(place, file)]
-    receipt.check(
-        "overlays",
-        not stale,
-        "new, on the frozen disks" if not stale else f"not on the frozen disks: {stale}",
-    )
-    equal = hypervisor.live_form(place.name) == (place.set_dir / "live.xml").read_text()
-    receipt.check("domain XML", equal, "equal to the snapshot's" if equal else "differs from the snapshot's")
-
-
-def _stands_on(place: Place, file: str) -> bool:
-    info = json.loads(disks.qemu_img("info", "-U", "--output=json", place.disks_dir / file))
-    return info.get("backing-filename") == str(place.set_dir / file)
-
-
-def _frozen_hashes(place: Place, found: dict[str, Any], go: threading.Event) -> dict[str, str]:
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)  # the resuming guest goes first
-    return {file: disks.sha256(place.set_dir / file, go) for file in found["sha256"]}
-
-
-@contextlib.contextmanager
-def _held(go: threading.Event) -> Iterator[None]:
-    """What waits for `go` waits until the block is left, in whatever way."""
-    go.clear()
-    try:
-        yield
-    finally:
-        go.set()
 
 
 def _replace_folder(new: Path, target: Path) -> None:

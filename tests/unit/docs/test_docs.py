@@ -14,7 +14,7 @@ import yaml
 
 from harness import guards, phases
 from harness.telemetry import events
-from labkit import cli, config, errors, snapshot
+from labkit import cli, config, errors, receipt_checks, snapshot
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
@@ -183,7 +183,7 @@ def test_interfaces_lists_every_event_word() -> None:
 
 
 def test_every_check_of_a_receipt_is_in_the_snapshot_page() -> None:
-    tree = ast.parse(Path(snapshot.__file__).read_text())
+    tree = ast.parse(Path(receipt_checks.__file__).read_text())
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     made = {
         call.args[0].value

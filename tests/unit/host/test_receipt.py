@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from labkit import disks, session, snapshot, state
+from labkit import disks, receipt_checks, session, snapshot, state
 from labkit.errors import EVIDENCE, LabError
 from labkit.receipt import Receipt
 
@@ -53,12 +53,12 @@ def test_the_receipt_as_json_says_whether_it_holds():
     [("1000.5", 0.0), ("1003.0", 2.0), ("998.0", 2.0), ("1000.0", 0.0), ("1001.0", 0.0)],
 )
 def test_the_clocks_error_is_what_lies_outside_the_moment_it_was_read(answer, error):
-    assert snapshot._clock_error(answer, before=1000.0, after=1001.0) == pytest.approx(error)
+    assert receipt_checks._clock_error(answer, before=1000.0, after=1001.0) == pytest.approx(error)
 
 
 @pytest.mark.parametrize("answer", ["", "date: not found", "nan"])
 def test_a_clock_that_cannot_be_read_is_infinitely_wrong(answer):
-    assert not snapshot._clock_error(answer, 1000.0, 1001.0) <= snapshot.MAX_CLOCK_ERROR_SECONDS
+    assert not receipt_checks._clock_error(answer, 1000.0, 1001.0) <= receipt_checks.MAX_CLOCK_ERROR_SECONDS
 
 
 @pytest.fixture
@@ -74,9 +74,9 @@ def frozen(lab, with_manifest):
 def test_one_changed_byte_of_a_frozen_file_shows(lab, frozen):
     place, go = session.place(lab), threading.Event()
     go.set()
-    assert snapshot._frozen_hashes(place, frozen, go) == frozen["sha256"]
+    assert receipt_checks.frozen_hashes(place, frozen, go) == frozen["sha256"]
     (lab.set_dir / "system.qcow2").write_text("what system.qcow2 h0lds")
-    found = snapshot._frozen_hashes(place, frozen, go)
+    found = receipt_checks.frozen_hashes(place, frozen, go)
     assert [name for name in found if found[name] != frozen["sha256"][name]] == ["system.qcow2"]
 
 

@@ -1,0 +1,36 @@
+"""HOST: what a guest that was just resumed or booted is told first: the time, and new randomness."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from labkit import guest_agent
+from labkit.errors import UNREACHABLE, LabError
+from labkit.guest import Hypervisor
+from labkit.place import Place
+from labkit.receipt import COLD
+
+RESUME_PROGRAM = "/usr/local/sbin/lab-resume"
+RESUME_CHANNEL = "vm-lab.resume.0"
+SEED_BYTES = 64
+AGENT_SECONDS = 180
+
+
+def renew(hypervisor: Hypervisor, place: Place, mode: str) -> None:
+    """Step the clock and reseed the kernel's generator; sshd starts after it, so no key is used before."""
+    if mode == COLD:
+        guest_agent.wait(hypervisor, place.name, AGENT_SECONDS)  # the time is told when the boot is over
+        guest_agent.run(hypervisor, place.name, [RESUME_PROGRAM], f"{_time_and_seed()}\n".encode())
+        return
+    answer = guest_agent.ask_over(hypervisor, RESUME_CHANNEL, place.name, _time_and_seed())
+    if answer != "resumed":
+        raise LabError(
+            f"the guest '{place.name}' did not renew its clock and seed: {answer or 'it says nothing'}",
+            "`lab revert` starts again from the snapshot; `lab up` takes a new one",
+            UNREACHABLE,
+        )
+
+
+def _time_and_seed() -> str:
+    return f"{time.time():.3f} {secrets.token_hex(SEED_BYTES)}"
