@@ -1,70 +1,19 @@
-"""HOST: the connection to libvirt: one domain and its network. No other file imports the binding."""
+"""HOST: all that is asked of libvirt about one domain, its network and its filter."""
 
 from __future__ import annotations
 
-import contextlib
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from labkit.domain_xml import stable_form, with_card_filter, with_uuid
 from labkit.errors import LabError
-
-URI = "qemu:///system"
-
-
-def binding() -> Any:
-    """The libvirt module; LabError where it is not installed."""
-    try:
-        import libvirt
-    except ImportError as error:
-        raise LabError(
-            "the libvirt binding is not installed", "`./lab doctor` installs what is missing"
-        ) from error
-    libvirt.registerErrorHandler(lambda _context, _error: None, None)
-    return libvirt
+from labkit.libvirt_connection import Connection, binding
 
 
-class RefusedError(LabError):
-    """libvirt is there and does not let us in: starting it would not help."""
-
-
-def _refusals(lib: Any) -> tuple[int, ...]:
-    return (
-        lib.VIR_ERR_AUTH_FAILED,
-        lib.VIR_ERR_AUTH_CANCELLED,
-        lib.VIR_ERR_AUTH_UNAVAILABLE,
-        lib.VIR_ERR_ACCESS_DENIED,
-    )
-
-
-class Hypervisor:
-    """A connection to libvirt; a context manager.
-
-    Raises LabError (not ready) when libvirt does not answer.
-    """
-
-    def __init__(self, uri: str = URI) -> None:
-        self.lib = binding()
-        try:
-            self.connection = self.lib.open(uri)
-        except self.lib.libvirtError as error:
-            if error.get_error_code() in _refusals(self.lib):
-                raise RefusedError(
-                    f"libvirt refuses the connection to {uri}: {error}",
-                    "run the command as root; auth_unix_rw in /etc/libvirt/libvirtd.conf says who may",
-                ) from error
-            raise LabError(
-                f"libvirt does not answer at {uri}: {error}", "`lab doctor` says how to start it"
-            ) from error
-
-    def __enter__(self) -> Hypervisor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.connection.close()
+class Hypervisor(Connection):
+    """What is asked of libvirt and told it, by the name of a domain."""
 
     def domain(self, name: str) -> Any | None:
         """The domain of that name, or None."""
@@ -250,18 +199,6 @@ class Hypervisor:
         if domain is None:
             raise LabError(f"there is no guest named '{name}'", "`lab up` builds it")
         return domain
-
-    @contextlib.contextmanager
-    def saying(self, doing: str) -> Iterator[None]:
-        """What libvirt refuses within the block becomes a LabError that says what was being done."""
-        try:
-            yield
-        except self.lib.libvirtError as error:
-            raise self._failed(doing, error) from error
-
-    @staticmethod
-    def _failed(doing: str, error: Exception) -> LabError:
-        return LabError(f"libvirt failed while {doing}: {error}", "`lab doctor` checks this machine")
 
 
 def definition(domain: Any) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from labkit.config import REPO, Lab
 from labkit.errors import LabError
-from labkit.guest import Hypervisor, RefusedError, binding
+from labkit.guest import Hypervisor
+from labkit.libvirt_connection import RefusedError, binding
 from labkit.progress import warn
 
 KVM = Path("/dev/kvm")

@@ -6,7 +6,6 @@ without that name is whole. What was already collected whole is never overwritte
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -16,9 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from labkit import sums, tarstream, untar
-from labkit.analysis import sqlite_file
-from labkit.analysis.load import REFERENCE_TABLES
+from labkit import record_facts, sums, tarstream, untar
+from labkit.caller import give_to_caller
 from labkit.errors import NOT_READY, USAGE, LabError
 
 try:
@@ -27,7 +25,6 @@ except ImportError:  # Windows has no guests to collect from; it still imports t
     fcntl = None
 
 DATABASES = ("run.db", "mirror.db")
-MAX_PROMPT_CHARS = 200_000
 
 
 def receive(
@@ -172,7 +169,7 @@ def _copied(content: Path | bytes, path: Path, limit: int) -> bool:
 
 
 def _finish(partial: Path, run_id: str, manifest: Mapping[str, object], extraction: untar.Extraction) -> None:
-    databases = {name: _database(partial / name) for name in DATABASES}
+    databases = {name: record_facts.database(partial / name) for name in DATABASES}
     sound = databases["run.db"]["integrity"] == "ok"
     whole = {
         **manifest,
@@ -187,7 +184,7 @@ def _finish(partial: Path, run_id: str, manifest: Mapping[str, object], extracti
         },
         "skipped": extraction.skipped,
         "databases": databases,
-        "prompts": _prompts(partial / "run.db"),
+        "prompts": record_facts.prompts(partial / "run.db"),
     }
     path = partial / "manifest.json"
     path.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
@@ -195,57 +192,11 @@ def _finish(partial: Path, run_id: str, manifest: Mapping[str, object], extracti
     _to_disk(sums.write(partial, listed), path, *(partial / name for name in DATABASES))
 
 
-def _prompts(path: Path) -> dict:
-    """The prompts as run.db holds them, hashed here. Empty for a run.db that does not hold."""
-    found = {}
-    try:
-        with sqlite_file.opened(path) as connection:
-            if "prompts" not in sqlite_file.tables(connection):  # a view of that name might never end
-                return {}
-            sql = "SELECT name, substr(content, 1, ?) FROM prompts LIMIT 20"
-            for name, content in connection.execute(sql, (MAX_PROMPT_CHARS,)):
-                digest = hashlib.sha256(str(content).encode("utf-8", "replace")).hexdigest()
-                found[str(name)[:80]] = {"sha256": digest, "content": str(content)}
-    except LabError:
-        return {}
-    return found
-
-
-def _database(path: Path) -> dict:
-    if not path.is_file():
-        return {"integrity": "missing", "tables": {}}
-    found = sqlite_file.integrity(path)
-    absent = [name for name in REFERENCE_TABLES if name not in found["tables"]]
-    if found["integrity"] == "ok" and absent:
-        found["integrity"] = f"no table {', '.join(absent)}"
-    return found
-
-
 def _to_disk(*paths: Path) -> None:
     for path in paths:
         if path.is_file():
             with path.open("rb+") as file:
                 os.fsync(file.fileno())
-
-
-def give_to_caller(path: Path) -> None:
-    """Gives what root made under sudo to the person who typed it."""
-    owner = _caller()
-    if owner is None:
-        return
-    os.chown(path, *owner, follow_symlinks=False)
-    for folder, folders, files in os.walk(path):
-        for name in folders + files:
-            os.chown(os.path.join(folder, name), *owner, follow_symlinks=False)
-
-
-def _caller() -> tuple[int, int] | None:
-    if not hasattr(os, "geteuid") or os.geteuid() != 0:
-        return None
-    try:
-        return int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
-    except (KeyError, ValueError):
-        return None
 
 
 @contextmanager

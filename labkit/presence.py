@@ -6,7 +6,8 @@ import time
 
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
-from labkit.guest import URI, Hypervisor
+from labkit.guest import Hypervisor
+from labkit.libvirt_connection import URI
 
 LOOK_SECONDS = 5.0
 

@@ -21,12 +21,12 @@ from typing import BinaryIO
 
 from labkit import dead_disks, disk_archive, untar
 from labkit.analysis.text import harmless
+from labkit.caller import give_to_caller
 from labkit.config import Lab
 from labkit.dead_disks import BACKUPS, Volumes
 from labkit.errors import EVIDENCE, USAGE, LabError
 from labkit.ext4 import ROOT_INODE, Unreadable
 from labkit.guest import Hypervisor
-from labkit.intake import give_to_caller
 from labkit.ssh import Shell
 
 _GENERATION = re.compile(r"gen-(\d{1,9})")

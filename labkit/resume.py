@@ -22,8 +22,9 @@ from labkit.errors import UNREACHABLE, USAGE, LabError
 from labkit.gateway import awake, process
 from labkit.gateway.config import GatewayConfig, token_hash
 from labkit.gateway.ledger import EVENTS, REQUESTS, EventTail, run_summary
-from labkit.guest import URI, Hypervisor
+from labkit.guest import Hypervisor
 from labkit.harness_archive import build
+from labkit.libvirt_connection import URI
 from labkit.plan import helpers, hook
 from labkit.progress import Progress
 from labkit.ssh import Shell
