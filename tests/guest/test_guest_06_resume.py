@@ -34,7 +34,7 @@ def kill_gateway(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def broken(lab, built):
-    """A run whose gateway is killed and comes back, and whose host then goes down: guest, network, gateway."""
+    """A run whose gateway is killed and comes back, and whose host then goes down, network and all."""
     words = ("run", "--model", "rehearsal", "--minutes", MINUTES, "--discard", "--detach", "--json")
     run_id = lab.lab(*words).json["run"]
     folder = lab.config.gateway_dir / run_id

@@ -1,14 +1,20 @@
 """HOST: a sealed network, tried by root in the guest with listeners on this host to hear what arrives."""
 
+import contextlib
 import socket
+import subprocess
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
+from free_network import free_network
+from sink import MARK, Sink
 
 from labkit import network_gate, snapshot
 from labkit.guest import Hypervisor
 
+NEIGHBOUR = "labtest-neighbour"
 # Frames that are no IPv4: two kinds of VLAN tag, IPv6, a made-up type.
 RAW = """
 import socket, struct
@@ -32,60 +38,65 @@ def sealed_guest(lab, built):
     network_gate.switch(config, network_gate.OPEN)
 
 
-class Sinks:
-    """Listeners on the host's address in the lab's network: TCP, UDP, and every frame on the bridge."""
+@contextlib.contextmanager
+def neighbour() -> Iterator[tuple[str, str]]:
+    """A network beside this host with a machine in it, for the block. Yields this host's address, its."""
+    found = free_network(200)
+    ours, theirs = found["lab_host_address"], found["lab_guest_address"]
+    inside = f"ip netns exec {NEIGHBOUR}"
+    commands = (
+        f"ip netns add {NEIGHBOUR}",
+        f"ip link add labt-host type veth peer name labt-far netns {NEIGHBOUR}",
+        f"ip addr add {ours}/24 dev labt-host",
+        "ip link set labt-host up",
+        f"{inside} ip addr add {theirs}/24 dev labt-far",
+        f"{inside} ip link set labt-far up",
+        f"{inside} ip link set lo up",
+        f"{inside} ip route add default via {ours}",
+    )
+    subprocess.run(["ip", "netns", "delete", NEIGHBOUR], capture_output=True)  # of a run that was killed
+    try:
+        for command in commands:
+            subprocess.run(command.split(), check=True)
+        yield ours, theirs
+    finally:
+        subprocess.run(["ip", "netns", "delete", NEIGHBOUR], check=True)
 
-    def __init__(self, host: str) -> None:
-        self.tcp = socket.create_server((host, 0))
-        self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.udp.bind((host, 0))
-        for one in (self.tcp, self.udp):
-            one.settimeout(0.2)
 
-    def heard(self) -> list[str]:
-        found = []
-        for name, take in (("tcp", self.tcp.accept), ("udp", lambda: self.udp.recvfrom(100))):
-            try:
-                take()
-                found.append(name)
-            except OSError:
-                continue
-        return found
-
-    def close(self) -> None:
-        self.tcp.close()
-        self.udp.close()
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def sinks(sealed_guest):
-    made = Sinks(sealed_guest.guest["lab_host_address"])
-    yield made
-    made.close()
+    """What to reach: this host in the lab's network, this host elsewhere, another machine."""
+    at_home = sealed_guest.guest["lab_host_address"]
+    with neighbour() as (elsewhere, another), contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(Sink(at_home)),
+            stack.enter_context(Sink(elsewhere)),
+            stack.enter_context(Sink(another, "ip", "netns", "exec", NEIGHBOUR)),
+        ]
 
 
-def attempts(host: str, sinks: Sinks) -> str:
-    """Shell for root in the guest: tries TCP (also from port 22 and 8421), UDP, ping; prints nothing."""
-    tcp, udp = sinks.tcp.getsockname()[1], sinks.udp.getsockname()[1]
+def attempts(sink: Sink) -> str:
+    """Shell for root in the guest: tries TCP (also from ports that the rules name), UDP and ping."""
     from_port = (
         "import socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1);"
         " s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1);"
-        " s.bind(('', {0})); s.settimeout(2); s.connect(('" + host + f"', {tcp}))"
+        f" s.bind(('', {{}})); s.settimeout(2); s.connect(('{sink.address}', {sink.tcp}))"
     )
+    to = sink.address
     return (
-        f"timeout 2 bash -c ': > /dev/tcp/{host}/{tcp}'; echo x > /dev/udp/{host}/{udp};"
+        f"timeout 2 bash -c ': > /dev/tcp/{to}/{sink.tcp}'; bash -c 'echo x > /dev/udp/{to}/{sink.udp}';"
         f' python3 -c "{from_port.format(68)}"; python3 -c "{from_port.format(8431)}";'
-        f" ping -c1 -W1 {host} && echo PONG; true"
+        f" ping -c1 -W1 -p {MARK.hex()} {to} && echo PONG; true"
     )
 
 
 def test_nothing_arrives_from_a_sealed_guest_and_everything_from_an_open_one(lab, sealed_guest, sinks):
-    host = sealed_guest.guest["lab_host_address"]
-    said = lab.ssh(attempts(host, sinks))
-    assert sinks.heard() == [] and "PONG" not in said
+    said = [lab.ssh(attempts(sink)) for sink in sinks]
+    assert [sink.heard() for sink in sinks] == [set(), set(), set()] and "PONG" not in "".join(said)
     network_gate.switch(sealed_guest, network_gate.OPEN)
-    said = lab.ssh(attempts(host, sinks))
-    assert sinks.heard() == ["tcp", "udp"] and "PONG" in said
+    said = [lab.ssh(attempts(sink)) for sink in sinks]
+    assert [sink.heard() for sink in sinks] == 3 * [{"tcp", "udp", "ping"}]
+    assert all("PONG" in answer for answer in said)
     network_gate.switch(sealed_guest, network_gate.SEALED)
     assert lab.lab("status", "--json").json["network"] == "sealed"
 
