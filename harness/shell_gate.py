@@ -1,4 +1,5 @@
-"""GUEST: decides which shell commands the Inspector must see: those that name a network or package program.
+"""GUEST: decides which shell commands the Inspector must see: those that name a network or package program,
+and those that pipe into a shell what cannot be read in the command.
 
 In doubt a command is gated. What this cannot catch (a name put together at run time, a script file that opens
 a socket) stands in harness/README.md.
@@ -16,6 +17,8 @@ _NETWORK_TEXT = re.compile(
     r"|LWP|Net::HTTP|IO::Socket|Socket|HTTP::Tiny|open-uri|net/http|fsockopen|curl_init|XMLHttpRequest)\b"
     r"|\bfetch\s*\(|\brequire\(\s*['\"](?:node:)?(?:https?|net|dgram|tls)['\"]"
 )
+# `... | bash`, `| sudo sh -s`, `| $x`: the command before the pipe makes what will run.
+_INTO_SHELL = re.compile(r"(?<!\|)\|&?\s*(?:sudo\s+(?:-\S+\s+)*)?(?:\S*/)?(?:(?:ba|da|k|z)?sh\b|\$)")
 
 
 def gated_by(command: str, programs: list[str]) -> str | None:
@@ -25,6 +28,6 @@ def gated_by(command: str, programs: list[str]) -> str | None:
         for token in _WORD.findall(variant):
             if (word := token.rstrip(".").rsplit("/", 1)[-1]) in names:
                 return word
-        if found := _NETWORK_TEXT.search(variant):
+        if found := _NETWORK_TEXT.search(variant) or _INTO_SHELL.search(variant):
             return found.group(0)
     return None

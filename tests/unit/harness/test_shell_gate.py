@@ -31,6 +31,10 @@ PROGRAMS = ["curl", "wget", "git", "pip", "apt-get", "nc", "ssh"]
         "xdg-open https://example.org",
         "echo hi;curl x",
         "`curl x`",
+        "printf %s aWQ= | base64 -d | sh",
+        "tr a-z n-za-m < x | sudo -n /bin/bash -s",
+        "cat x | $SHELL",
+        "cat x |& dash",
     ],
 )
 def test_a_command_that_names_the_network_is_gated(command):
@@ -47,6 +51,9 @@ def test_a_command_that_names_the_network_is_gated(command):
         "make -j2",
         "echo pipeline",
         "cat .gitignore",
+        "test -e x || sh build.sh",
+        "ls | shuf",
+        "bash scripts/probe.sh | tee log",
     ],
 )
 def test_ordinary_work_is_not_gated(command):
