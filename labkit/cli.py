@@ -6,16 +6,17 @@ The verbs stand in labkit/verbs/, one module a group. Data goes to standard outp
 from __future__ import annotations
 
 import errno
-import os
 import sys
 
 from labkit.analysis.text import harmless
 from labkit.errors import NOT_READY, OK, LabError
+from labkit.progress import hush, warn
 from labkit.verbs.shared import app
 
 from labkit.verbs import guest, session, rehearsing, asks, record  # noqa: F401  # isort: skip  (in the order of the help)
 
 INTERRUPTED = 130
+READER_LEFT = 1  # with it typer and rich end a program whose output nobody reads; we never do
 
 
 def _os_sentence(error: OSError) -> str:
@@ -37,17 +38,17 @@ def main() -> None:
         app(_words(sys.argv[1:]), prog_name="lab")
     except LabError as error:
         # A guest's words may be in it: nothing of them reaches the terminal unfiltered.
-        print(harmless(f"lab: {error}"), file=sys.stderr)
+        warn(harmless(f"lab: {error}"))
         sys.exit(error.code)
-    except BrokenPipeError:  # `lab query ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(OK)
     except OSError as error:
-        print(harmless(f"lab: {_os_sentence(error)}"), file=sys.stderr)
+        warn(harmless(f"lab: {_os_sentence(error)}"))
         sys.exit(NOT_READY)
     except SystemExit as ended:
         if ended.code == INTERRUPTED:  # typer turns Ctrl-C into an exit without a word
-            print("lab: interrupted\n     `lab status` shows what exists", file=sys.stderr)
+            warn("lab: interrupted\n     `lab status` shows what exists")
+        if ended.code == READER_LEFT:  # of the help: `lab help run | head`
+            hush(sys.stdout)
+            sys.exit(OK)
         raise
 
 

@@ -94,8 +94,7 @@ def load(inventory: Path | None = None) -> Lab:
 
 
 def _problem(lab: Lab) -> str:
-    of_providers = limits.problem_of_providers(lab.run["run_providers"])
-    of_run = limits.problem_of_run(lab.run) or of_providers or limits.problem_of_hook(lab.run)
+    of_run = limits.problem_of_run(lab.run) or limits.problem_of_hook(lab.run)
     return limits.problem_of(lab.guest) or of_run
 
 
@@ -106,6 +105,8 @@ def _variables(folder: Path, file: str) -> dict[str, Any]:
         _check(folder / file, name, value, shipped)
     values = {**shipped, **given}
     if "run_providers" in values:  # who adds a provider does not lose the shipped ones
+        if problem := limits.problem_of_providers(values["run_providers"]):
+            raise LabError(f"{problem} ({folder / file})", "mend it there; nothing was changed", USAGE)
         values["run_providers"] = {**shipped["run_providers"], **values["run_providers"]}
     return values
 

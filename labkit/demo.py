@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-
 from labkit import collecting, doctor, plan, presence, provision, reverting, session
 from labkit.analysis import terminal
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
 from labkit.gateway import commands
-from labkit.progress import Progress
+from labkit.progress import Progress, Terminal
 from labkit.watch import watch
 
 MINUTES = 3
@@ -28,7 +26,7 @@ def run(lab: Lab) -> None:
 
     Safe to repeat: image and snapshot are used again. Raises LabError where a step fails.
     """
-    progress, console = Progress(), Console()
+    progress, console = Progress(), Terminal()
     with progress.step("1/7 looking at this machine"):
         _demand_ready(doctor.examine(lab), progress)
     session.refuse_uncollected(lab, discard=False)
@@ -39,7 +37,7 @@ def run(lab: Lab) -> None:
     outcome = watch(
         folder,
         on_interrupt=lambda: commands.append(folder, "finish"),
-        console=Console(stderr=True),
+        console=Terminal(stderr=True),
         guest_gone=presence.Watcher(lab.name).word,
     )
     if outcome.how == "guest":

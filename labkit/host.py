@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,11 +33,13 @@ def become_root(lab: Lab, why: str) -> None:
     if not sys.stdin.isatty() and _sudo_asks():
         raise LabError(
             f"{why} needs root, and sudo wants a password where there is no terminal to ask at",
-            f"type `sudo lab {' '.join(sys.argv[1:])}` in a terminal, or repeat it as root",
+            f"type `sudo lab {shlex.join(sys.argv[1:])}` in a terminal, or repeat it as root",
         )
     names = {"LAB_INVENTORY", "LAB_RUNS", "LAB_LOCK", "LAB_MITOGEN", "TERM", "NO_COLOR"}
-    names |= {provider["key_env"] for provider in lab.run["run_providers"].values() if provider["key_env"]}
-    warn(f"lab: {why} needs root: sudo lab {' '.join(sys.argv[1:])}")
+    providers = lab.run["run_providers"].values()
+    keys = ("key_env", "management_key_env")
+    names |= {provider[key] for provider in providers for key in keys if provider.get(key)}
+    warn(f"lab: {why} needs root: sudo lab {shlex.join(sys.argv[1:])}")
     # Not by `-m` from the repository: relative paths (--task, runs/) count from where the person is.
     program = f"import sys; sys.path.insert(0, {str(REPO)!r}); from labkit.cli import main; main()"
     command = ["sudo", f"--preserve-env={','.join(sorted(names))}", sys.executable, "-P", "-c", program]

@@ -12,6 +12,8 @@ from labkit.errors import EVIDENCE, LabError
 SUMS = "SHA256SUMS"
 BUILD_NEEDS_GB = 6.0  # image 1, disks and set 2 to 3, a second set while the old one is there
 
+MEND_BUNDLE = "correct it in guest.yml, or leave it empty"
+
 
 def demand_sound(lab: Lab) -> None:
     """LabError (evidence) where a cached image is not what its SHA256SUMS says. Reads it whole: seconds."""
@@ -34,6 +36,19 @@ def demand_room(lab: Lab) -> None:
         raise LabError(
             f"{free:.1f} GiB are free at {folder}, and building a guest takes about {BUILD_NEEDS_GB:.0f}",
             "free some (`lab gc` shows what could go), or set lab_state_dir to a larger disk in guest.yml",
+        )
+
+
+def demand_bundle(lab: Lab) -> None:
+    """LabError where the certificates that the guest shall trust too can't be read: it is built by then."""
+    path = lab.guest["lab_host_ca_bundle"]
+    try:
+        whole = not path or b"-----BEGIN CERTIFICATE-----" in Path(path).read_bytes()
+    except OSError as error:
+        raise LabError(f"lab_host_ca_bundle can't be read: {path}: {error.strerror}", MEND_BUNDLE) from error
+    if not whole:
+        raise LabError(
+            f"lab_host_ca_bundle names {path}, which holds no certificate in PEM form", MEND_BUNDLE
         )
 
 

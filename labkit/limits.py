@@ -11,6 +11,31 @@ from typing import Any
 RESERVED_NAMES = ("images", "harness", "spending")
 NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 USER = re.compile(r"[a-z][a-z0-9_-]{0,30}")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # a provider's name, a program, a Debian package
+PROVIDER_KEYS = ("base_url", "key_env", "management_key_env")
+# What such a path goes through unquoted somewhere: Ansible's templates, ssh's options, a shell.
+UNFIT_FOR_PATHS = re.compile(r"[\s'\"`$%&;<>|*?{}\\,\x00-\x1f]")
+# Its wrappers refuse to delete below the sandbox: there the guest's own programs would break on that, or the
+# folder is gone at the next boot.
+NO_SANDBOX = (
+    "bin",
+    "boot",
+    "etc",
+    "home",
+    "lib",
+    "lib32",
+    "lib64",
+    "media",
+    "mnt",
+    "opt",
+    "root",
+    "sbin",
+    "srv",
+)
+NO_SANDBOX_BELOW = ("dev", "proc", "run", "sys", "tmp", "usr", "var")
+# Without these in the image no guest comes up, or no safeguard can be put into it.
+NEEDED_PACKAGES = ("cloud-init", "openssh-server", "python3", "qemu-guest-agent", "rsync", "sudo")
 UNICAST_MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 IMAGES = ("debian-12",)
 VIRT = ("auto", "kvm", "emulated")
@@ -57,8 +82,37 @@ def problem_of(guest: dict[str, Any]) -> str:
 
 
 def problem_of_run(run: dict[str, Any]) -> str:
-    """The first number of run.yml that can't work, as a sentence; empty when all can."""
-    return _outside(run, RUN_SIZES) or _mode(run["run_network"]) or _page(run["run_page_address"])
+    """The first value of run.yml that can't work, as a sentence; empty when all can."""
+    problem = _outside(run, RUN_SIZES) or _mode(run["run_network"]) or _page(run["run_page_address"])
+    return problem or _guards(run) or _models(run) or _programs(run["run_network_programs"])
+
+
+def _guards(run: dict[str, Any]) -> str:
+    if run["run_repeat_limit"] > run["run_repeat_window"]:
+        return "run_repeat_limit is above run_repeat_window: no repetition would ever be seen"
+    return ""
+
+
+def _models(run: dict[str, Any]) -> str:
+    for variable in ("run_model", "run_inspector_model"):
+        if re.search(r"\s", run[variable]):
+            return f"{variable} {run[variable]!r} has a space in it; no model has"
+    if not run["run_model"]:
+        return "run_model is empty: it names the Worker's model, or `rehearsal`"
+    if not all(isinstance(text, str) for pair in run["run_model_warnings"].items() for text in pair):
+        return (
+            "run_model_warnings wants a text for each word, both in quotes where YAML would not take them so"
+        )
+    return ""
+
+
+def _programs(names: list[Any]) -> str:
+    for name in names:
+        if not isinstance(name, str) or not WORD.fullmatch(name):
+            return (
+                f"run_network_programs has {name!r}, which is not the name of a program (no path, no options)"
+            )
+    return ""
 
 
 def _mode(mode: Any) -> str:
@@ -73,12 +127,29 @@ def _page(address: str) -> str:
     return ""
 
 
-def problem_of_providers(providers: dict[str, Any]) -> str:
-    """The first provider without its two texts, as a sentence; empty when all have them."""
-    for name, provider in providers.items():
-        texts = provider if isinstance(provider, dict) else {}
-        if not all(isinstance(texts.get(key), str) for key in ("base_url", "key_env")):
-            return f"provider {name} in run_providers wants base_url and key_env, both texts"
+def problem_of_providers(providers: dict[Any, Any]) -> str:
+    """What is wrong with run_providers, as a sentence; empty when nothing is."""
+    if not providers:
+        return "run_providers is empty: leave it out to have the shipped ones, or name one of your own"
+    problems = (_provider(name, provider) for name, provider in providers.items())
+    return next((problem for problem in problems if problem), "")
+
+
+def _provider(name: Any, provider: Any) -> str:
+    if not isinstance(name, str) or not WORD.fullmatch(name):  # it becomes the name of a key's file
+        return f"run_providers has {name!r}, which is not a word of letters, digits, dots and dashes"
+    texts = provider if isinstance(provider, dict) else {}
+    if not all(isinstance(texts.get(key), str) for key in ("base_url", "key_env")):
+        return f"provider {name} in run_providers wants base_url and key_env, both texts"
+    if unknown := [str(key) for key in texts if key not in PROVIDER_KEYS]:
+        return f"provider {name} in run_providers has {unknown[0]}; it may have {', '.join(PROVIDER_KEYS)}"
+    for key in ("key_env", "management_key_env"):
+        variable = texts.get(key, "")
+        if not isinstance(variable, str) or (variable and not VARIABLE.fullmatch(variable)):
+            # Not shown: somebody may have put the key itself there.
+            return (
+                f"{key} of provider {name} is not the name of a variable (the key itself has no place here)"
+            )
     return ""
 
 
@@ -107,8 +178,16 @@ def _name(guest: dict[str, Any]) -> str:
 def _paths(guest: dict[str, Any]) -> str:
     for variable in ("lab_state_dir", "lab_sandbox"):
         path = PurePosixPath(guest[variable])
-        if not path.is_absolute() or len(path.parts) < 2 or ".." in path.parts or " " in str(path):
-            return f"{variable} {guest[variable]!r} is not an absolute path without spaces below /"
+        if not path.is_absolute() or len(path.parts) < 2 or ".." in path.parts:
+            return f"{variable} {guest[variable]!r} is not an absolute path below /"
+        if unfit := UNFIT_FOR_PATHS.search(str(path)):
+            return f"{variable} {guest[variable]!r} has {unfit[0]!r} in it, which not everything takes"
+    top, *below = PurePosixPath(guest["lab_sandbox"]).parts[1:]
+    if top in NO_SANDBOX_BELOW or (top in NO_SANDBOX and not below):
+        return f"lab_sandbox {guest['lab_sandbox']!r} is a folder of the guest's system; /sandbox is free"
+    bundle = guest["lab_host_ca_bundle"]
+    if bundle and not PurePosixPath(bundle).is_absolute():
+        return f"lab_host_ca_bundle {bundle!r} is not an absolute path"
     return ""
 
 
@@ -116,7 +195,22 @@ def _choices(guest: dict[str, Any]) -> str:
     for variable, known in (("lab_image", IMAGES), ("lab_virt", VIRT)):
         if guest[variable] not in known:
             return f"{variable} {guest[variable]!r} is unknown; there is: {', '.join(known)}"
-    return ""
+    mirror = guest["lab_image_mirror"]
+    if mirror and ("://" not in mirror or "\n" in mirror):
+        return (
+            f"lab_image_mirror {mirror!r} is not the address of a Debian mirror, such as http://HOST/debian"
+        )
+    return _packages(guest["lab_image_packages"])
+
+
+def _packages(names: list[Any]) -> str:
+    for name in names:
+        if not isinstance(name, str) or not WORD.fullmatch(name):
+            return f"lab_image_packages has {name!r}, which is not the name of a package"
+    absent = [name for name in NEEDED_PACKAGES if name not in names]
+    if not any(name.startswith("linux-image-") for name in names):
+        absent.append("a kernel (linux-image-cloud-amd64)")
+    return f"lab_image_packages lacks {absent[0]}, without which no guest comes up" if absent else ""
 
 
 def _outside(values: dict[str, Any], sizes: dict[str, tuple[float, float]]) -> str:

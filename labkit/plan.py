@@ -7,6 +7,7 @@ import difflib
 import math
 import os
 import pwd
+import re
 import secrets
 import sys
 from dataclasses import dataclass, field, fields
@@ -26,6 +27,7 @@ from labkit.gateway.helpers import Helpers
 MAX_MINUTES = 48 * 60
 MAX_BUDGET_USD = 10_000
 REHEARSAL = "rehearsal"
+SPACED_BLANK = re.compile(r"\{\{(?=\s|\w+\s)\s*(\w+)\s*\}\}")
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,9 @@ def _text(what: str, file: Path) -> str:
 def _prompt(file: Path, task: str) -> str:
     """A Worker's prompt with no blank that nobody fills; a task that it has no place for is refused."""
     prompt, known = _text("prompt", file), set(prompting.BLANK.findall(prompting.text("worker")))
+    if spaced := SPACED_BLANK.search(prompt):
+        reason = f"{file} has the blank {spaced[0]}, which nobody fills with spaces in it"
+        raise LabError(reason, f"write {{{{{spaced[1]}}}}}", USAGE)
     used = set(prompting.BLANK.findall(prompt))
     for name in sorted(used - known):
         near = difflib.get_close_matches(name, known, n=1) or sorted(known)
@@ -227,5 +232,5 @@ def _prompt(file: Path, task: str) -> str:
         )
     if task and "task" not in used:
         reason = f"{file} has no {{{{task}}}}, so the Worker would never read the task"
-        raise LabError(reason, "put it in, or leave the task out", USAGE)
+        raise LabError(reason, "put {{task}} where it shall stand, or leave --task and run_task out", USAGE)
     return prompt

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -17,11 +19,24 @@ HEARTBEAT_SECONDS = 15
 SPINNER_COLUMNS = 3
 
 
+class Terminal(Console):
+    """A console whose reader may leave (`| head`): what is at work goes on, and the rest goes nowhere."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        hush(self.file)
+
+
+def hush(stream: TextIO) -> None:
+    """Let what is written to a stream whose reader left go nowhere from now on, without a complaint."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 class Progress:
     """Prints steps with their duration; a live line on a terminal, plain lines elsewhere."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True, highlight=False)
+        self.console = console or Terminal(stderr=True, highlight=False)
         self.begin = time.monotonic()
         self._detail = ""
 
@@ -72,4 +87,7 @@ class Progress:
 
 def warn(text: str) -> None:
     """One line on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        hush(sys.stderr)

@@ -55,6 +55,7 @@ def up(lab: Lab, progress: Progress, discard: bool = False) -> dict[str, Any]:
 
 
 def _make_set(lab: Lab, expected: prediction.Prediction, progress: Progress) -> dict[str, Any]:
+    images.demand_bundle(lab)
     wanted, parts, where = fingerprint.of(lab), fingerprint.parts(lab), session.place(lab)
     first = CONVERGE_STEP if expected.would == CONVERGE else BUILD_STEP
     if first is CONVERGE_STEP:

@@ -6,12 +6,12 @@ import os
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from labkit import runs
 from labkit.errors import NOT_READY, USAGE, LabError
+from labkit.progress import Terminal
 from labkit.verbs.shared import GUEST, Discard, Inventory, Json, alone, app, open_lab, out
 
 
@@ -31,7 +31,7 @@ def doctor(
     if json:
         out([vars(finding) for finding in findings], True)
     else:
-        Console().print(_findings_table(findings))
+        Terminal().print(_findings_table(findings))
     if any(finding.state == "fail" for finding in findings):
         raise typer.Exit(NOT_READY)
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from labkit import runs
 from labkit.analysis import load, terminal
 from labkit.errors import EVIDENCE, USAGE, LabError
-from labkit.verbs.shared import RECORD, Inventory, Json, RunName, alone, app, open_lab, out
+from labkit.progress import Terminal
+from labkit.verbs.shared import (
+    RECORD,
+    Inventory,
+    Json,
+    RunName,
+    alone,
+    app,
+    open_lab,
+    out,
+    to_whom_it_may_concern,
+)
 
 
 @app.command(name="runs", rich_help_panel=RECORD)
@@ -37,7 +46,7 @@ def list_runs(json: Json = False) -> None:
             cost,
             "yes" if info.complete else "no",
         )
-    Console().print(table if known else "no runs yet: `lab run`, then `lab collect`")
+    Terminal().print(table if known else "no runs yet: `lab run`, then `lab collect`")
 
 
 @app.command(rich_help_panel=RECORD)
@@ -51,18 +60,17 @@ def query(
     ] = False,
 ) -> None:
     """Ask a collected run, read-only."""
+    if json + csv + csv_safe > 1:
+        raise LabError("--json, --csv and --csv-safe each print another form", "choose one of them", USAGE)
     folder = Path() if question.strip() == "list" else runs.find(run)  # the names need no run
     result = load.query(folder, question)
-    if json:
-        terminal.write_json(result, sys.stdout)
-    elif csv or csv_safe:
-        try:
+    with to_whom_it_may_concern():
+        if json:
+            terminal.write_json(result, sys.stdout)
+        elif csv or csv_safe:
             terminal.write_csv(result, sys.stdout, for_spreadsheets=csv_safe)
-            sys.stdout.flush()
-        except BrokenPipeError:  # `| head` has enough: no error, and typer would make it one
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    else:
-        terminal.show(result, Console())
+        else:
+            terminal.show(result, Terminal())
 
 
 @app.command(rich_help_panel=RECORD)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from labkit.verbs.shared import SESSION, Inventory, Json, app, out
+from labkit.verbs.shared import PROMPT_HELP, SESSION, Inventory, Json, app, out
 
 
 @app.command(rich_help_panel=SESSION)
@@ -23,7 +23,7 @@ def simulate(
     ] = None,
     budget: Annotated[float | None, typer.Option(help="Dollars, hard limit.")] = None,
     task: Annotated[Path | None, typer.Option(help="A file with the Worker's task.")] = None,
-    prompt: Annotated[Path | None, typer.Option(help="A file in place of the Worker's prompt.")] = None,
+    prompt: Annotated[Path | None, typer.Option(help=PROMPT_HELP)] = None,
     keep: Annotated[Path | None, typer.Option(help="A new folder for the record and the workspace.")] = None,
     json: Json = False,
 ) -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from labkit import config
 from labkit.errors import LIMIT, OK, UNREACHABLE, USAGE, LabError
-from labkit.verbs.shared import SESSION, Discard, Inventory, Json, alone, app, open_lab, out
+from labkit.verbs.shared import PROMPT_HELP, SESSION, Discard, Inventory, Json, alone, app, open_lab, out
 
 LIMIT_REASONS = ("budget exhausted", "disk limit reached", "wall limit reached", "model unreachable")
 
@@ -26,9 +25,7 @@ def run(
     task: Annotated[
         Path | None, typer.Option(help="A file with the Worker's task; default: its own choice.")
     ] = None,
-    prompt: Annotated[
-        Path | None, typer.Option(help="A file in place of the Worker's prompt; default: the shipped one.")
-    ] = None,
+    prompt: Annotated[Path | None, typer.Option(help=PROMPT_HELP)] = None,
     network: Annotated[
         str | None, typer.Option(help="`open`, or `sealed`: the guest reaches the gateway and nothing else.")
     ] = None,
@@ -123,13 +120,14 @@ def _say_page(folder: Path) -> None:
 def _watch(lab: config.Lab, folder: Path, as_json: bool) -> None:
     from labkit import asking, presence
     from labkit.gateway import commands
+    from labkit.progress import Terminal
     from labkit.watch import watch as show
 
     why = "Ctrl-C at the live view"
     outcome = show(
         folder,
         on_interrupt=lambda: commands.append(folder, "finish", who=asking.who(), why=why),
-        console=Console(stderr=True),
+        console=Terminal(stderr=True),
         guest_gone=presence.Watcher(lab.name).word,
     )
     if outcome.how == "sealed":

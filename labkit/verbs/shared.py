@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ import typer
 
 from labkit import config
 from labkit.analysis.text import harmless
+from labkit.progress import hush
 
 # hypervisor verbs import their parts when they are called: the analysis runs where libvirt is not
 
@@ -26,15 +28,30 @@ Json = Annotated[bool, typer.Option("--json", help="Print data as JSON.")]
 Inventory = Annotated[Path | None, typer.Option(help="Another inventory folder (or LAB_INVENTORY).")]
 Discard = Annotated[bool, typer.Option("--discard", help="Throw an uncollected run away.")]
 RunName = Annotated[str, typer.Option("--run", help="A run_id, its beginning, or `last`.")]
+PROMPT_HELP = (
+    "A file in place of the Worker's prompt; default: the shipped one. The task stands where {{task}} is: "
+    "without that blank a task is refused."
+)
 GUEST, SESSION, RECORD = "The guest", "A session", "Collected runs"  # the panels of `lab --help`
 
 
 def out(data: Any, as_json: bool, text: str = "") -> None:
     """Print data: JSON when asked, otherwise a line for a person."""
-    if as_json:
-        typer.echo(json.dumps(data, indent=1, sort_keys=True, default=str))
-    elif text:
-        typer.echo(harmless(text))
+    text = json.dumps(data, indent=1, sort_keys=True, default=str) if as_json else harmless(text)
+    if not text:
+        return
+    with to_whom_it_may_concern():
+        typer.echo(text)
+
+
+@contextlib.contextmanager
+def to_whom_it_may_concern() -> Iterator[None]:
+    """`lab query ... | head` has enough: that is no error of what was printed, and changes no exit code."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        hush(sys.stdout)
 
 
 def open_lab(inventory: Path | None, why: str, libvirt: bool = True) -> config.Lab:

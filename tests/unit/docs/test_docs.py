@@ -12,7 +12,7 @@ import pytest
 import typer.main
 import yaml
 
-from harness import guards, phases
+from harness import guards, phases, prompting
 from harness.telemetry import events
 from labkit import cli, config, errors, receipt_checks, snapshot
 
@@ -175,6 +175,12 @@ def test_the_vocabulary_knows_every_phase_and_guard() -> None:
     words = (ROOT / "docs/vocabulary.md").read_text()
     assert [phase.name for phase in phases.PHASES if phase.name not in words] == []
     assert [guard.name for guard in guards.GUARDS if guard.name not in words] == []
+
+
+def test_every_blank_of_the_workers_prompt_is_told_to_who_writes_one() -> None:
+    page = (ROOT / "docs/simulate.md").read_text()
+    blanks = set(prompting.BLANK.findall(prompting.text("worker")))
+    assert [blank for blank in sorted(blanks) if f"`{{{{{blank}}}}}`" not in page] == []
 
 
 def test_interfaces_lists_every_event_word() -> None:

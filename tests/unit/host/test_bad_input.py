@@ -170,6 +170,16 @@ def test_a_disk_too_short_for_a_build_is_said_with_the_numbers(typed, monkeypatc
     assert "GiB are free at" in said and "building a guest takes about" in said and "lab_state_dir" in said
 
 
+@pytest.mark.parametrize("how", ["missing", "no certificate"])
+def test_certificates_that_cannot_be_read_end_a_build_before_it_begins(typed, inventory, tmp_path, how):
+    bundle = tmp_path / "bundle.pem"
+    if how != "missing":
+        bundle.write_text("not one")
+    inventory(guest={"lab_host_ca_bundle": str(bundle)})
+    said = typed("up", code=NOT_READY)
+    assert "lab_host_ca_bundle" in said and str(bundle) in said and "leave it empty" in said
+
+
 def test_a_disk_too_short_for_a_run_is_said_with_the_numbers(typed, built, monkeypatch):
     monkeypatch.setattr(estimate, "DISK_BASE_GB", 1e9)
     said = typed("run", "--model", "rehearsal", "--minutes", "5", code=NOT_READY)

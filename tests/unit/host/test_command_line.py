@@ -132,6 +132,45 @@ def test_help_before_a_verb_is_help_after_it(lab_command):
     assert "Usage: lab [OPTIONS]" in lab_command("help").stdout
 
 
+@pytest.fixture
+def nobody_reads():
+    """Where a pipe is written to whose reader has left, as behind `| head`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    yield writing
+    os.close(writing)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["help", "run"],
+        ["--help"],
+        ["runs"],
+        ["query", "list"],
+        ["query", "list", "--csv"],
+        ["query", "event_types"],
+    ],
+    ids=" ".join,
+)
+def test_a_reader_that_left_ends_a_verb_silently(lab_command, tmp_path, nobody_reads, arguments):
+    synthetic_run.build(tmp_path / "runs", steps=2)
+    done = lab_command(*arguments, stdout=nobody_reads, stderr=subprocess.PIPE, capture_output=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_left_hides_no_exit_code(lab_command, tmp_path, nobody_reads):
+    synthetic_run.build(tmp_path / "runs", steps=2)
+    there = {"stdout": nobody_reads, "capture_output": False}
+    assert lab_command("verify", stderr=subprocess.PIPE, **there).returncode == 6
+    assert lab_command("query", "no_such", stderr=nobody_reads, **there).returncode == 2
+
+
+def test_two_forms_at_once_are_refused(lab_command):
+    for forms in (["--csv", "--json"], ["--csv-safe", "--json"], ["--csv", "--csv-safe"]):
+        assert "choose one of them" in refusal(lab_command("query", "list", *forms), code=2)
+
+
 def test_a_runs_folder_that_is_named_and_not_there_is_said(lab_command, tmp_path):
     (tmp_path / "runs").rmdir()
     said = refusal(lab_command("runs"), code=2)

@@ -71,6 +71,18 @@ def test_a_whole_number_will_do_for_dollars(make_lab):
         ("lab_guest_mac", "01:00:5e:00:00:01"),
         ("lab_worker_user", "root"),
         ("lab_worker_user", "a b"),
+        ("lab_state_dir", "/var/lib/my labs"),
+        ("lab_state_dir", "/var/lib/{{ x }}"),
+        ("lab_state_dir", "/var/lib/100%s"),
+        ("lab_sandbox", "/etc"),
+        ("lab_sandbox", "/usr/local/sandbox"),
+        ("lab_sandbox", "/tmp/sandbox"),
+        ("lab_sandbox", "sandbox"),
+        ("lab_host_ca_bundle", "bundle.pem"),
+        ("lab_image_mirror", "deb.debian.org/debian"),
+        ("lab_image_packages", []),
+        ("lab_image_packages", ["two words"]),
+        ("lab_image_packages", [7]),
     ],
 )
 def test_a_value_that_cannot_work_is_named(inventory, variable, value):
@@ -88,6 +100,12 @@ def test_a_value_that_cannot_work_is_named(inventory, variable, value):
         ("run_command_timeout_seconds", -1),
         ("run_backup_every_steps", 0),
         ("run_output_limit_chars", 0),
+        ("run_repeat_limit", 7),
+        ("run_model", ""),
+        ("run_model", "two words"),
+        ("run_model_warnings", {"word": 7}),
+        ("run_network_programs", ["curl -s"]),
+        ("run_network_programs", [True]),  # YAML's `on`
     ],
 )
 def test_a_number_of_a_run_that_cannot_work_is_named(inventory, variable, value):
@@ -99,9 +117,40 @@ def test_a_provider_without_an_address_is_named(inventory):
     assert "provider mine" in error.message and "base_url" in error.message
 
 
+OURS = {"base_url": "http://127.0.0.1:8080/v1", "key_env": ""}
+
+
+@pytest.mark.parametrize(
+    ("providers", "said"),
+    [
+        ({}, "run_providers is empty"),
+        ({"../mine": OURS}, "which is not a word"),
+        ({1: OURS}, "which is not a word"),
+        ({"mine": None}, "wants base_url and key_env"),
+        ({"mine": OURS | {"base_ulr": "x"}}, "has base_ulr; it may have base_url, key_env"),
+    ],
+)
+def test_providers_that_would_fail_later_are_refused_in_words(inventory, providers, said):
+    assert said in refusal(inventory, run={"run_providers": providers}).message
+
+
+@pytest.mark.parametrize("key", ["key_env", "management_key_env"])
+def test_a_key_where_its_variable_should_be_is_refused_and_not_shown(inventory, key):
+    mine = OURS | {key: "sk-or-v1-canary"}
+    error = refusal(inventory, run={"run_providers": {"mine": mine}})
+    assert f"{key} of provider mine is not the name of a variable" in error.message
+    assert "canary" not in str(error)
+
+
+def test_a_package_without_which_no_guest_comes_up_is_named(inventory, make_lab):
+    shipped = make_lab().guest["lab_image_packages"]
+    for needed in ("openssh-server", "cloud-init", "linux-image-cloud-amd64"):
+        packages = [name for name in shipped if name != needed]
+        assert needed in refusal(inventory, guest={"lab_image_packages": packages}).message
+
+
 def test_who_adds_a_provider_keeps_the_shipped_ones(make_lab):
-    mine = {"base_url": "http://127.0.0.1:8080/v1", "key_env": ""}
-    assert set(make_lab(run={"run_providers": {"mine": mine}}).run["run_providers"]) == {
+    assert set(make_lab(run={"run_providers": {"mine": OURS}}).run["run_providers"]) == {
         "mine",
         "openrouter",
         "rehearsal",

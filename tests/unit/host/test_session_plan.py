@@ -41,7 +41,6 @@ def test_an_unknown_provider_is_named_with_those_there_are(make_lab):
         ({"run_window_min_steps": 20}, "window_min_steps"),
         ({"run_price_input_per_mtok": -1.0}, "prices"),
         ({"run_providers": {"openrouter": {"base_url": "openrouter.ai", "key_env": ""}}}, "base_url"),
-        ({"run_network_programs": [1]}, "network_programs"),
     ],
 )
 def test_values_of_run_yml_that_cannot_work_are_named_before_the_guest_is_touched(make_lab, values, said):
@@ -99,10 +98,18 @@ def test_without_a_prompt_file_the_guest_takes_the_shipped_prompt(lab):
     assert plan.harness_settings(lab, plan.make(lab))["prompt"] is None
 
 
+def test_without_a_task_a_prompt_needs_no_place_for_one(lab, tmp_path):
+    path = tmp_path / "worker.md"
+    path.write_text("Do as you like.")
+    assert plan.make(lab, prompt_file=path).prompt == "Do as you like."
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         ("you are on {{machin}}", r"\{\{machin\}\}, which nobody fills\n.*\{\{machine\}\}"),
+        ("you are on {{ machine }}", r"the blank \{\{ machine \}\}.*\n.*write \{\{machine\}\}"),
+        ("do {{task }}", r"write \{\{task\}\}"),
         (" \n", "is empty"),
         ("do as you like", r"no \{\{task\}\}"),
     ],
