@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,34 @@ def test_a_virtual_environment_that_cannot_be_made_is_said_in_words(launch):
     done = launch("runs", python3=BROKEN_VENV)
     assert "no room left" in done.stderr
     assert "making the virtual environment" in said(done) and "then repeat" in done.stderr
+
+
+# A python3 that is new enough, lies where nobody but root may look, and says so when it is taken.
+ROOTS_OWN = 'case "$2" in *st_mode*) exit 1;; esac; [ "$1" = -c ] && exit 0; echo "of its own" >&2; exit 1'
+
+
+@pytest.mark.skipif(not Path("/usr/bin/python3").is_file(), reason="no Python of the system's here")
+def test_root_makes_the_environment_of_a_python_that_others_can_run(launch):
+    assert "of its own" not in launch("runs", python3=ROOTS_OWN, id="echo 0").stderr
+    assert "of its own" in launch("runs", python3=ROOTS_OWN, id="echo 1000").stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_an_environment_that_leads_below_roots_home_is_said_with_the_cure(clone):
+    current(clone)
+    with tempfile.TemporaryDirectory() as place:
+        folder, closed = Path(place) / "kit", Path(place) / "closed"
+        Path(place).chmod(0o755)
+        clone.rename(folder)
+        closed.mkdir(mode=0o700)
+        (folder / ".venv/bin/python").rename(closed / "python")
+        (folder / ".venv/bin/python").symlink_to(closed / "python")
+        (folder / ".venv/pyvenv.cfg").write_text(f"home = {closed}\n")
+        done = subprocess.run(
+            [folder / "lab", "runs"], capture_output=True, text=True, check=False, user=65534, group=65534
+        )
+    assert f"you can't run {folder}/.venv/bin/python: it leads to {closed}" in said(done)
+    assert f"rm -r {folder}/.venv" in done.stderr and "lab doctor" in done.stderr
 
 
 def test_packages_that_do_not_match_the_lock_are_refused_and_the_next_try_starts_anew(launch, clone):
