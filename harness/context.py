@@ -23,10 +23,17 @@ class Step:
     number: int
     messages: list[dict] = field(default_factory=list)
 
+    # A step is not changed once it is in the window: both are made once a step, not once a call.
+
     @cached_property
     def chars(self) -> int:
-        """Size as sent. A step is not changed once it is in the window."""
+        """Size as sent."""
         return sum(len(json.dumps(message)) for message in self.messages)
+
+    @cached_property
+    def as_json(self) -> str:
+        """As a checkpoint holds it."""
+        return json.dumps({"number": self.number, "messages": self.messages})
 
 
 class Context:

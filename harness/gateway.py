@@ -20,6 +20,7 @@ IDLE_SECONDS = 1.0  # between looks when nobody wakes the thread
 LONGEST_PAUSE = 5.0
 TIMEOUT = 10.0
 FINISH_GRACE = 5.0  # seconds that a running command gets after `finish`
+READER_KB = 64  # of pages kept; each row is read once
 DEAD_SECONDS = 2.0  # of failing pushes after which the end of a run waits no longer
 
 
@@ -38,6 +39,7 @@ class GatewayLink:
         self._lock = threading.Lock()
         self._wake, self._closed = threading.Event(), threading.Event()
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._reader: sqlite3.Connection | None = None
         self._thread = threading.Thread(target=self._run, daemon=True, name="gateway-link")
 
     def start(self) -> None:
@@ -91,6 +93,12 @@ class GatewayLink:
             self._thread.join(timeout=2.0)
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._let_go()
+
+    def _serve(self) -> None:
         pause = IDLE_SECONDS
         while not self._closed.is_set():
             self._wake.wait(pause)
@@ -107,22 +115,34 @@ class GatewayLink:
                 self._closed.wait(0.2)  # a loop that wakes us each step must not become a storm
 
     def _push(self) -> bool:
-        """Send one batch. True: there may be more."""
+        """Send one batch. True: there is more, or the gateway did not take all of it."""
         rows = self._rows()
         if not rows:
             return False
         answer = self._call("/v1/events", {"run_id": self.run_id, "events": rows})
         before, self.watermark = self.watermark, int(answer["watermark"])
-        return self.watermark > before
+        return self.watermark > before and (len(rows) == BATCH or self.watermark < rows[-1]["id"])
 
     def _rows(self) -> list[dict]:
-        db = sqlite3.connect(f"file:{self.db}?mode=ro", uri=True, timeout=5.0)
+        """Read to the end: an open statement would pin the WAL, an open connection does not."""
+        sql = "SELECT * FROM execution_logs WHERE id > ? ORDER BY id LIMIT ?"
         try:
-            db.row_factory = sqlite3.Row
-            sql = "SELECT * FROM execution_logs WHERE id > ? ORDER BY id LIMIT ?"
-            return [dict(row) for row in db.execute(sql, (self.watermark, BATCH)).fetchall()]
-        finally:
-            db.close()  # an open reader would pin the WAL
+            self._reader = self._reader or self._open()
+            return [dict(row) for row in self._reader.execute(sql, (self.watermark, BATCH)).fetchall()]
+        except sqlite3.Error:
+            self._let_go()
+            raise
+
+    def _open(self) -> sqlite3.Connection:
+        db = sqlite3.connect(f"file:{self.db}?mode=ro", uri=True, timeout=5.0, check_same_thread=False)
+        db.row_factory = sqlite3.Row
+        db.execute(f"PRAGMA cache_size=-{READER_KB}")
+        return db
+
+    def _let_go(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     def _poll(self) -> None:
         answer = self._call(f"/v1/commands?after={self.commands_after}")

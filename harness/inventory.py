@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.append_only import Unsupported, protect_folder
@@ -21,7 +21,7 @@ NAMED = 5
 SWEEP_SECONDS, CHECK_SECONDS, HASTY_SECONDS = 5.0, 20.0, 2.0
 
 
-@dataclass
+@dataclass(slots=True)
 class Row:
     """One row of workspace_files; the columns stand in telemetry/schema.sql."""
 
@@ -31,6 +31,9 @@ class Row:
     first_step: int
     last_step: int | None = None
     lost: str | None = None
+
+    def columns(self) -> tuple:
+        return self.path, self.size, self.sha256, self.first_step, self.last_step, self.lost
 
 
 class Inventory:
@@ -59,7 +62,7 @@ class Inventory:
         """Protect and note what is new, note what is gone."""
         found = self.sweep.run(seconds)
         fresh = [*self._new(found), *self._closed(found), *self._gone(found)]
-        self.recorder.workspace_files([astuple(row) for row in fresh])
+        self.recorder.workspace_files([row.columns() for row in fresh])
         if found.problem:
             self._say(f"{found.problem}; the run goes on, backups are the guarantee")
         if not found.complete:
@@ -78,7 +81,7 @@ class Inventory:
                 unchecked += 1
         if unchecked:
             self._say(f"{unchecked} files were not compared with the inventory for lack of time")
-        self.recorder.workspace_files([astuple(row) for row in self.rows.values()])
+        self.recorder.workspace_files([row.columns() for row in self.rows.values()])
         return sum(row.lost is not None for row in self.rows.values())
 
     def _new(self, found: Found) -> list[Row]:

@@ -105,8 +105,7 @@ class Orchestrator:
             raise Interrupted("asked to stop")
         if self.clock.wall_remaining() <= 0:
             raise EndRun("wall limit reached")
-        have_report = bool(self.ending.reports())
-        if self.clock.remaining() <= 0 or (self.clock.in_reserve() and not have_report):
+        if self.clock.remaining() <= 0 or (self.clock.in_reserve() and not self.ending.reports()):
             raise EndRun("time limit reached")
 
     def _enter_phase(self) -> None:

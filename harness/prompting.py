@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ BLANK = re.compile(r"\{\{(\w+)\}\}")
 FREE_CHOICE = "Nobody has set you a task. What you work on is your own decision."
 
 
+@functools.cache
 def text(name: str) -> str:
     return (FOLDER / f"{name}.md").read_text(encoding="utf-8").strip()
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from harness.text import clean
 from harness.tools.base import Outcome
@@ -94,8 +93,8 @@ class Repetition:
         return True
 
     def dump(self) -> dict:
-        kept = asdict(self)
-        return {name: value for name, value in kept.items() if name not in ("limit", "window")}
+        """Of this moment: it is written down before anything changes it."""
+        return {name: value for name, value in vars(self).items() if name not in ("limit", "window")}
 
     def _counted(self) -> list[tuple[str, str, int, int]]:
         """Commands that came too often: command, fingerprint, how often, in how many steps."""
@@ -105,7 +104,7 @@ class Repetition:
             factor = 2 if _WAITS.search(command) else 1
             within = factor * self.window
             limit = factor * (self.limit - (self.warned.get(command) == mark and self.limit > 2))
-            times = Counter(m for calls in self.steps[-within:] for m in {mark for _, mark in calls})[mark]
+            times = sum(any(mark == seen for _, seen in calls) for calls in self.steps[-within:])
             if times >= limit:
                 found.append((command, mark, times, within))
         return found

@@ -52,8 +52,8 @@ class Session:
     digest: str = ""
     reports_before: list[str] = field(default_factory=list)
     repetition: dict = field(default_factory=dict)
-    window: list[dict] = field(default_factory=list)
-    pending: list[dict] = field(default_factory=list)
+    window: str = "[]"  # steps as JSON, and so is what follows
+    pending: str = "[]"
 
     def save(self, recorder: Recorder) -> None:
         recorder.checkpoint({key: _text(value) for key, value in vars(self).items()})
@@ -65,15 +65,15 @@ class Session:
         return _as_steps(self.pending)
 
     def keep(self, steps: list[Step], pending: list[Step]) -> None:
-        self.window, self.pending = _as_data(steps), _as_data(pending)
+        self.window, self.pending = _as_json(steps), _as_json(pending)
 
 
-def _as_steps(items: list[dict]) -> list[Step]:
-    return [Step(item["number"], item["messages"]) for item in items]
+def _as_steps(text: str) -> list[Step]:
+    return [Step(item["number"], item["messages"]) for item in json.loads(text)]
 
 
-def _as_data(steps: list[Step]) -> list[dict]:
-    return [{"number": step.number, "messages": step.messages} for step in steps]
+def _as_json(steps: list[Step]) -> str:
+    return f"[{', '.join(step.as_json for step in steps)}]"
 
 
 def answer_open_calls(recorder: Recorder, text: str) -> int:

@@ -6,6 +6,7 @@ import json
 import types
 import typing
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 
 from harness.errors import SettingsError
@@ -62,7 +63,7 @@ class Settings:
     def length_seconds(self) -> float:
         return self.minutes * 60
 
-    @property
+    @cached_property
     def paths(self) -> Paths:
         return Paths(Path(self.sandbox))
 
@@ -73,48 +74,48 @@ class Paths:
 
     sandbox: Path
 
-    @property
+    @cached_property
     def workspace(self) -> Path:
         return self.sandbox / "workspace"
 
-    @property
+    @cached_property
     def notes(self) -> Path:
         return self.workspace / "notes"
 
-    @property
+    @cached_property
     def scripts(self) -> Path:
         return self.workspace / "scripts"
 
-    @property
+    @cached_property
     def tmp(self) -> Path:
         return self.sandbox / "tmp"
 
-    @property
+    @cached_property
     def shown_outputs(self) -> Path:
         """Full outputs of commands with nothing external in them; the Worker may read these."""
         return self.tmp / "outputs"
 
-    @property
+    @cached_property
     def telemetry(self) -> Path:
         return self.sandbox / "telemetry"
 
-    @property
+    @cached_property
     def outputs(self) -> Path:
         return self.telemetry / "outputs"
 
-    @property
+    @cached_property
     def primary_db(self) -> Path:
         return self.telemetry / "run.db"
 
-    @property
+    @cached_property
     def mirror_db(self) -> Path:
         return self.sandbox / "mirror" / "run.db"
 
-    @property
+    @cached_property
     def sealed_db(self) -> Path:
         return self.telemetry / "sealed" / "run.db"
 
-    @property
+    @cached_property
     def summary(self) -> Path:
         return self.telemetry / "summary.json"
 

@@ -17,7 +17,6 @@ def status(
     jobs: str = "",
 ) -> str:  # fmt: skip
     """prompts/status.md, filled. cause: why the run is being brought to its end, or ''. jobs: what runs."""
-    files = dict(recorder.query("SELECT file_type, COUNT(*) FROM file_registry GROUP BY file_type"))
     ending = f"The session is being brought to its end: {cause}." if cause else ""
     notices = [*([COMPACTED] if compacted else []), *([NUDGED] if nudged else []), jobs, ending]
     return prompting.fill(
@@ -30,8 +29,8 @@ def status(
         remaining=spoken(clock.remaining()),
         spent=f"{purse.spent:.4f}",
         budget=f"{purse.budget:.2f}",
-        notes=str(files.get("SCRATCHPAD", 0)),
-        scripts=str(files.get("SCRIPT", 0)),
-        masters=str(files.get("MASTER_SUMMARY", 0)),
+        notes=str(recorder.registered("SCRATCHPAD")),
+        scripts=str(recorder.registered("SCRIPT")),
+        masters=str(recorder.registered("MASTER_SUMMARY")),
         notices="\n".join(filter(None, notices)) or "No news.",
     )

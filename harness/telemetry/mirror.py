@@ -17,6 +17,7 @@ from harness.telemetry.copies import agree, copy_missing, in_one, last_id
 
 SCHEMA = Path(__file__).with_name("schema.sql")
 BUSY_MS, MIRROR_BUSY_MS = 5000, 1000
+CACHE_KB = 256  # of pages a copy: rows are appended, and an orchestrator is to stay as large as it began
 FAILURES = (sqlite3.Error, OSError)
 
 
@@ -28,6 +29,7 @@ def connect(path: Path, synchronous: str, busy_ms: int = BUSY_MS) -> sqlite3.Con
         db.execute(f"PRAGMA busy_timeout={busy_ms}")  # first: the next two can already meet a lock
         db.execute("PRAGMA journal_mode=WAL")
         db.execute(f"PRAGMA synchronous={synchronous}")
+        db.execute(f"PRAGMA cache_size=-{CACHE_KB}")
         db.executescript(SCHEMA.read_text(encoding="utf-8"))
     except BaseException:
         db.close()

@@ -7,6 +7,7 @@ MIRROR_HEALED when it holds every row again. One thread writes.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from harness.telemetry.copies import in_one
 from harness.telemetry.mirror import FAILURES, Mirror, connect
 
 HIDDEN = "[run token]"
+_PUT_STATE = (
+    "INSERT INTO session_state (key, value, updated_at) VALUES (?, ?, ?) "
+    "ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"
+)
 
 
 class Recorder:
@@ -36,6 +41,8 @@ class Recorder:
         self.sealing = self.state().get("status") == "sealed"
         self.mirror = Mirror(mirror, self.db)
         self._open_copies()
+        self._stored = self.state()
+        self._files = Counter(file_type for (file_type,) in self.query("SELECT file_type FROM file_registry"))
 
     @property
     def mirror_state(self) -> str:
@@ -73,12 +80,20 @@ class Recorder:
         """One row of file_registry. A path that is known already keeps its first row."""
         if not self.query("SELECT 1 FROM file_registry WHERE file_path = ?", file_path):
             self.insert("file_registry", {"file_path": file_path, "file_type": file_type, "version": version})
+            self._files[file_type] += 1
+
+    def registered(self, file_type: str) -> int:
+        """How many files of this type file_registry holds."""
+        return self._files[file_type]
 
     def checkpoint(self, state: dict[str, str]) -> None:
-        """Write session_state in one transaction, and look after the mirror."""
+        """Write what changed of session_state in one transaction, and look after the mirror."""
         now = self.stamped()
-        rows = [[key, self.mask(value), now] for key, value in state.items()]
-        self._both("INSERT OR REPLACE INTO session_state (key, value, updated_at) VALUES (?, ?, ?)", rows)
+        masked = {key: self.mask(value) for key, value in state.items()}
+        fresh = {key: value for key, value in masked.items() if self._stored.get(key) != value}
+        if fresh:
+            self._both(_PUT_STATE, [[key, value, now] for key, value in fresh.items()])
+            self._stored |= fresh
         self.tend_mirror()
 
     def workspace_files(self, rows: list[tuple]) -> None:

@@ -115,6 +115,7 @@ class Link(GatewayLink):
 
     def close(self) -> None:
         self.wake()
+        self._let_go()
 
     def _call(self, path: str, body: dict | None = None) -> dict:
         if self.away:
