@@ -52,15 +52,13 @@ class Gateway:
 
     async def events(self, request: Request) -> Response:
         try:
-            answer = await self.pushes.accept(json.loads(await _body(request)))
+            answer = await self.pushes.accept(await _body(request))
             conflicts = {"conflicts": answer.conflicts} if answer.conflicts else {}
             return JSONResponse({"watermark": answer.watermark} | conflicts)
         except ForeignRun as error:
             raise Refusal(409, "foreign_run", str(error)) from None
         except BadEvents as error:
             raise Refusal(400, "bad_request", str(error)) from None
-        except (ValueError, RecursionError):
-            raise Refusal(400, "bad_request", "the body is not JSON") from None
 
     async def commands(self, request: Request) -> Response:
         after = request.query_params.get("after", "0")

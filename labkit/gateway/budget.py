@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
-import os
 from pathlib import Path
 
 from labkit.gateway import commands
 from labkit.gateway.config import GatewayConfig, now_utc
 from labkit.gateway.days import Days
-from labkit.gateway.files import read_lines, write_private
+from labkit.gateway.files import read_lines
 from labkit.gateway.ledger import REQUESTS, Ledger
 from labkit.gateway.usage import Usage
 
@@ -55,8 +53,6 @@ class Budget:
 
     def __init__(self, run_dir: Path, config: GatewayConfig, ledger: Ledger) -> None:
         self.config, self.ledger = config, ledger
-        self._flights = Path(run_dir) / "inflight"
-        self._flights.mkdir(mode=0o700, exist_ok=True)
         self._extension = commands.Extension(run_dir)  # `lab extend --budget` raises the cap
         rows = list(read_lines(Path(run_dir) / REQUESTS))
         self._densest = 0.0  # tokens a byte
@@ -67,7 +63,7 @@ class Budget:
         self._ids = itertools.count(max((row.get("id") or 0 for row in rows), default=0) + 1)
         self.days = _days(config)
         self.days.begin(_by_day(rows))
-        self._charge_lost({row.get("id") for row in rows})
+        self._charge_lost()
 
     def reserve(
         self, purpose: str, model: str, body_bytes: int, max_tokens: int, seen: dict | None = None
@@ -89,7 +85,7 @@ class Budget:
                 f"the day's ${self.days.cap_usd:.2f} (run_day_budget_usd) do not hold this call: {said}"
             )
         try:
-            write_private(self._flight(number), json.dumps(dataclasses.asdict(reservation)))
+            self.ledger.reserve(number, vars(reservation))
         except OSError:
             self.days.add(reservation.day, -worst)
             raise
@@ -149,21 +145,14 @@ class Budget:
         self._measure(reservation.body_bytes, usage.prompt_tokens)
         row = {"id": reservation.id, "time": reservation.time, "purpose": reservation.purpose}
         row |= {"model": reservation.model, "status": status, "body_bytes": reservation.body_bytes}
-        row |= dataclasses.asdict(usage)
+        row |= vars(usage)
         row |= {"charged_usd": round(charged, 9), "latency_seconds": seconds}
         self.ledger.exchange(row | {"seen": {**reservation.seen, **(said or {})}})
-        self._flight(reservation.id).unlink(missing_ok=True)
 
-    def _flight(self, request_id: int) -> Path:
-        return self._flights / f"{request_id}.json"
-
-    def _charge_lost(self, settled: set) -> None:
+    def _charge_lost(self) -> None:
         """Calls that a dead gateway left behind: their answers are lost, their cost is not."""
-        for path in sorted(self._flights.glob("*.json")):
-            if int(path.stem) in settled:
-                os.unlink(path)
-                continue
-            reservation = Reservation(**json.loads(path.read_text(encoding="utf-8")))
+        for _, body in sorted(self.ledger.under_way.items()):
+            reservation = Reservation(**body)
             self._write(reservation, "lost", Usage(), None)
             self._ids = itertools.count(max(next(self._ids), reservation.id + 1))
 

@@ -7,20 +7,27 @@ line; `ledger.head` keeps it beside the file, so that a cut tail shows.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.gateway.files import JsonLines, parse_line, text_of, write_private
+from labkit.gateway import journal
+from labkit.gateway.files import parse_line, text_of, write_private
+from labkit.gateway.journal import JournaledLines
 
 LEDGER = "ledger.jsonl"
 HEAD = "ledger.head"
 GENESIS = "0" * 64
 HEAD_EVERY_SECONDS = 5.0  # the head's file costs a second fsync: not with every batch
+
+# A line as `append_texts` writes it; the group is the body's text as it came.
+_LINE = re.compile(rb'\{"n":\d+,"at":"[^"]*","kind":"\w+","body":(\{.*\}),"prev":"[0-9a-f]{64}"\}\n')
 
 
 @dataclass(frozen=True)
@@ -34,20 +41,26 @@ class Head:
 class Chain:
     """The chain of one run, open for appending. One process at a time."""
 
-    def __init__(self, run_dir: Path, each: Callable[[dict], None] = lambda _record: None) -> None:
-        """Open it, cut off a half-written last line, and show every record that is there to `each`.
+    def __init__(
+        self, run_dir: Path, each: Callable[[dict, int], None] = lambda _record, _offset: None
+    ) -> None:
+        """Open it, cut off a half-written last line, and show `each` the records that are there.
+
+        `each` gets a record and where in the file it begins.
 
         `broken` then says in words what does not hold of what was there; '' when all does.
         """
         self.run_dir = Path(run_dir)
-        self._lines = JsonLines(self.run_dir / LEDGER)
-        self.head, self.broken = Head(), ""
+        self._lines = JournaledLines(self.run_dir / LEDGER)
+        self.restored = self._lines.restored
+        self.head, self.broken, offset = Head(), "", 0
         for line in _lines_of(self._lines.path):
             record = (parse_line(line) or [{}])[0]
             if record.get("prev") != self.head.sha256 and not self.broken:
                 self.broken = f"line {self.head.n + 1} does not follow from the line before it"
             self.head = Head(self.head.n + 1, hash_of(line))
-            each(record)
+            each(record, offset)
+            offset += len(line)
         kept = read_head(self.run_dir)
         if kept.n > self.head.n:
             self.broken = f"it ends at line {self.head.n}, and line {kept.n} was there"
@@ -58,22 +71,37 @@ class Chain:
         """Bytes of the file."""
         return self._lines.size
 
-    def append(self, records: list[tuple[str, dict]]) -> None:
-        """Add (kind, body) records in order, all or none; durable on return. OSError: none is held."""
-        self.append_texts([(kind, text_of(body)) for kind, body in records])
+    def append(self, records: list[tuple[str, dict]]) -> list[int]:
+        """Add (kind, body) records in order, all or none; durable on return. OSError: none is held.
 
-    def append_texts(self, records: list[tuple[str, bytes]]) -> None:
-        """The same with bodies that are text already (`files.text_of`), so that each is written out once."""
-        at, head, lines = _now(), self.head, []
+        Returns where each begins in the file.
+        """
+        return self.append_texts([(kind, text_of(body)) for kind, body in records])
+
+    def append_texts(self, records: list[tuple[str, bytes]]) -> list[int]:
+        """The same with bodies that are text already: one JSON object each, in one line of ASCII."""
+        at, n, prev, lines, places = _at(int(time.time())), self.head.n, self.head.sha256, [], []
+        place = self._lines.size
         for kind, body in records:
-            front = b'{"n":%d,"at":"%s","kind":"%s","body":' % (head.n + 1, at.encode(), kind.encode())
-            line = b'%s%s,"prev":"%s"}\n' % (front, body, head.sha256.encode())
-            head = Head(head.n + 1, hash_of(line))
+            n += 1
+            line = b'{"n":%d,"at":"%s","kind":"%s","body":%s,"prev":"%s"}' % (
+                n, at, kind.encode(), body, prev.encode(),
+            )  # fmt: skip
+            prev = hashlib.sha256(line).hexdigest()
             lines.append(line)
-        self._lines.append_bytes(b"".join(lines))
-        self.head = head
+            places.append(place)
+            place += len(line) + 1
+        lines.append(b"")
+        self._lines.append_bytes(b"\n".join(lines))
+        self.head = Head(n, prev)
         if time.monotonic() - self._head_kept > HEAD_EVERY_SECONDS:
             self.keep_head()
+        return places
+
+    def body_at(self, place: int) -> dict:
+        """The body of the record that begins there; {} where none does."""
+        body = (parse_line(self._lines.read_line(place)) or [{}])[0].get("body")
+        return body if isinstance(body, dict) else {}
 
     def keep_head(self) -> None:
         """Write ledger.head. OSError where the disk takes no more; the chain itself is whole then."""
@@ -82,6 +110,17 @@ class Chain:
 
     def close(self) -> None:
         self._lines.close()
+
+
+def mend(run_dir: Path) -> None:
+    """After a power cut: the ledger as it was acknowledged. Not while a gateway writes it. OSError."""
+    journal.mend(Path(run_dir) / LEDGER)
+
+
+def text_in(line: bytes) -> bytes | None:
+    """The text of a line's body, as it came; None where the line is none of ours."""
+    found = _LINE.fullmatch(line)
+    return found[1] if found else None
 
 
 def hash_of(line: bytes) -> str:
@@ -123,4 +162,9 @@ def _lines_of(path: Path) -> Iterator[bytes]:
 
 
 def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return _at(int(time.time())).decode()
+
+
+@functools.lru_cache(maxsize=2)
+def _at(epoch: int) -> bytes:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch)).encode()

@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+LINE_CHUNK = 8192  # bytes read at once of a line whose length nobody knows
+
 
 def write_private(path: Path, text: str) -> None:
     """Write a whole file, 0600 from its first byte, replacing what was there in one move."""
@@ -57,11 +59,34 @@ class JsonLines:
             while written < len(data):
                 written += self._file.write(data[written:])
             if durable:
-                _sync(self._file.fileno())
+                self.sync()
         except OSError:
             self._file.truncate(self._end)
             raise
         self._end += len(data)
+
+    def sync(self) -> None:
+        """All that was appended onto the disk."""
+        sync(self._file.fileno())
+
+    def cut(self, offset: int) -> None:
+        """Take back what was appended behind OFFSET."""
+        self._end = offset
+        self._file.truncate(offset)
+
+    def overwrite(self, offset: int, data: bytes) -> None:
+        """Write again what stands there, so that the system takes it for new."""
+        self._file.seek(offset)
+        if self._file.write(data) != len(data):
+            raise OSError(f"{self.path.name} was not written whole")
+
+    def read_line(self, offset: int) -> bytes:
+        """The line that begins there, break included."""
+        self._file.seek(offset)
+        data = b""
+        while b"\n" not in data and (more := self._file.read(LINE_CHUNK)):
+            data += more
+        return data[: data.find(b"\n") + 1]
 
     @property
     def size(self) -> int:
@@ -73,7 +98,7 @@ class JsonLines:
 
 
 # Enough for an append: it also makes the new length durable. Not there on macOS and Windows.
-_sync = getattr(os, "fdatasync", os.fsync)
+sync = getattr(os, "fdatasync", os.fsync)
 
 
 # ASCII escapes keep lone surrogates writable and every line break inside a string out of the file.

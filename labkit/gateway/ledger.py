@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import logging
 import threading
@@ -17,13 +18,13 @@ from typing import NamedTuple
 from labkit.gateway import chain
 from labkit.gateway.chain import Chain
 from labkit.gateway.files import parse_line, read_lines
-from labkit.gateway.rows import COLUMNS, MAX_ID, BadEvents, Row, check_row, row_of
-from labkit.gateway.views import EVENTS, REQUESTS, View
+from labkit.gateway.rows import COLUMNS, MAX_ID, BadEvents, Pairs, Row, checked, known_by, opened
+from labkit.gateway.views import EVENTS, REQUESTS, View, request_line
 
 __all__ = ["COLUMNS", "EVENTS", "MAX_ID", "REQUESTS"]  # others ask for them here, and for all below
 
 MAX_BYTES = 4 * 1024**3  # an eight-hour run pushes some tens of MB; a hostile guest must not fill the host
-MAX_ROWS = 4_000_000  # each costs this process some hundred bytes of memory
+MAX_ROWS = 4_000_000  # each costs this process a hundred bytes of memory
 MAX_CONFLICTS = 1000  # told in the ledger with their content; more are only logged
 MAX_REFUSED = 100
 
@@ -49,8 +50,10 @@ class Ledger:
         self.run_id, self.nonce = run_id, nonce
         self.watermark = 0  # every id up to this one is held
         self._above: set[int] = set()  # ids held beyond a gap
-        self._digests: dict[int, bytes] = {}
+        self._places: dict[int, int] = {}  # id -> where in the ledger its line begins
+        self._unseen: list[bytes] = []  # rows that events.jsonl does not have yet
         self._conflicts: set[tuple[int, bytes]] = set()
+        self.under_way: dict[int, dict] = {}  # id -> a model call that is reserved and not settled
         self._refused = 0
         self._lock = threading.RLock()  # one writes; the others wait, also for its fsync
         self.sealed_at: float | None = None  # clock of this process (monotonic), for the linger
@@ -62,9 +65,11 @@ class Ledger:
     def accept(self, payload: object) -> Answer:
         """Store the rows not yet held; durable on return. BadEvents, ForeignRun or OSError.
 
-        A row under an id that is held with other content is a conflict: written down, never taken.
+        payload: the body of a push, parsed or as it came. A row under an id that is held with other content
+        is a conflict: written down, never taken.
         """
         (answer,) = self.accept_all([payload])
+        self.show()
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -73,10 +78,17 @@ class Ledger:
         """Store what several pushes bring, in their order, with one fsync. An answer or an error for each.
 
         Nothing is answered before all of it is durable: where the disk takes none, each that brought
-        something fails.
+        something fails. `show` is still to be called.
         """
         with self._lock:
             return self._accept_all(payloads)
+
+    def show(self) -> None:
+        """Write into events.jsonl what was stored: after the answer, for the ledger has it already."""
+        with self._lock:
+            if self._unseen:
+                self._events.append_lines(b"\n".join([*self._unseen, b""]))
+                self._unseen = []
 
     def _accept_all(self, payloads: list[object]) -> list[Answer | Exception]:
         pushes = [self._rows_of(payload) for payload in payloads]
@@ -89,42 +101,47 @@ class Ledger:
 
     def _rows_of(self, payload: object) -> list[Row] | Exception:
         try:
-            return [row_of(body) for body in self._checked(payload)]
+            return self._checked(*opened(payload))
         except (BadEvents, ForeignRun, OSError) as error:
             return error
 
     def _take(self, rows: list[Row]) -> None:
         fresh, conflicts = self._sorted(rows)
-        if fresh and (self._chain.size > MAX_BYTES or len(self._digests) + len(fresh) > MAX_ROWS):
+        if fresh and (self._chain.size > MAX_BYTES or len(self._places) + len(fresh) > MAX_ROWS):
             raise OSError(errno.EFBIG, f"{chain.LEDGER} has reached {self._chain.size} bytes")
         records = [("event", row.text) for row in fresh] + [("conflict", row.text) for row in conflicts]
-        if records:
-            self._chain.append_texts(records)
-            self._events.append_lines(b"".join(row.text + b"\n" for row in fresh))
+        places = self._chain.append_texts(records) if records else []
+        self._unseen += [row.text for row in fresh]
         for row in conflicts:
             self._note_conflict(row)
         was_sealed = self.sealed_at is not None
-        for row in fresh:
-            self._note(row)
+        for row, place in zip(fresh, places, strict=False):
+            self._note(row.body, place)
         if self.sealed_at is not None and not was_sealed:
             with contextlib.suppress(OSError):
                 self._chain.keep_head()
 
     def _answer(self, rows: list[Row]) -> Answer:
-        odd = {row.id for row in rows if self._digests.get(row.id) != row.digest}
-        return Answer(self.watermark, sorted(odd))
+        return Answer(self.watermark, sorted({row.id for row in rows if row.odd}))
 
     def _failed(self, push: list[Row] | Exception, error: OSError) -> Answer | Exception:
         """Of a batch that the disk did not take: what was held before is still true."""
         if isinstance(push, Exception):
             return push
-        return error if any(self._digests.get(row.id) != row.digest for row in push) else self._answer(push)
+        return error if any(row.odd or row.id not in self._places for row in push) else self._answer(push)
+
+    def reserve(self, number: int, body: dict) -> None:
+        """Write down that model call `number` is about to go out; durable on return. OSError: it is not."""
+        with self._lock:
+            self._chain.append([("reserved", body)])
+            self.under_way[number] = body
 
     def exchange(self, body: dict) -> None:
         """Write one exchange with the provider down; durable when this returns. OSError: it is not held."""
         with self._lock:
             self._chain.append([("exchange", body)])
-            self._requests.append([body])
+            self.under_way.pop(body.get("id", 0), None)
+            self._requests.append_lines(request_line(body))
 
     def note(self, kind: str, **facts: object) -> None:
         """Write down something that is neither an event nor an exchange (kind: one word). OSError."""
@@ -139,6 +156,7 @@ class Ledger:
 
     def close(self) -> None:
         with self._lock:
+            self.show()
             with contextlib.suppress(OSError):  # a full disk: the chain itself says all that was held
                 self.note("stopped")
                 self._chain.keep_head()
@@ -148,10 +166,11 @@ class Ledger:
     def _open(self, run_dir: Path) -> None:
         """The first record names the run; each start of a gateway is one more."""
         about = {"run_id": self.run_id, "nonce": self.nonce}
+        odd = {"broken": self._chain.broken, "restored": self._chain.restored}
         if self._chain.head.n == 0:
             self._adopt(run_dir, about)
         else:
-            self.note("started", **about, **({"broken": self._chain.broken} if self._chain.broken else {}))
+            self.note("started", **about, **{name: value for name, value in odd.items() if value})
         if self._chain.broken:
             log.error("%s: %s; it goes on from there", chain.LEDGER, self._chain.broken)
         self._chain.keep_head()
@@ -162,65 +181,75 @@ class Ledger:
         exchanges = list(read_lines(run_dir / REQUESTS))
         adopted = {"adopted": len(events) + len(exchanges)} if events or exchanges else {}
         records = [("event", row) for row in events] + [("exchange", row) for row in exchanges]
-        self._chain.append([("opened", {**about, **adopted}), *records])
-        for row in events:
-            self._note(row_of(row))
+        places = self._chain.append([("opened", {**about, **adopted}), *records])
+        for row, place in zip(events, places[1:], strict=False):
+            self._note(row, place)
 
-    def _again(self, record: dict) -> None:
+    def _again(self, record: dict, place: int) -> None:
         """One record that a gateway before this one wrote."""
-        body = record.get("body")
+        kind, body = record.get("kind"), record.get("body")
         if not isinstance(body, dict):
             return
-        if record.get("kind") == "event" and type(body.get("id")) is int:
-            self._note(row_of(body))
-        elif record.get("kind") == "conflict":
-            self._conflicts.add((body.get("id", 0), row_of(body).digest))
+        number = body.get("id")
+        if kind == "event" and type(number) is int:
+            self._note(body, place)
+        elif kind == "conflict":
+            self._conflicts.add((body.get("id", 0), _digest(known_by(body))))
+        elif kind == "reserved" and type(number) is int:
+            self.under_way[number] = body
+        elif kind == "exchange":
+            self.under_way.pop(body.get("id", 0), None)
 
-    def _checked(self, payload: object) -> list[dict]:
-        if not isinstance(payload, dict) or not isinstance(payload.get("events"), list):
-            raise BadEvents("the body must be an object with run_id and a list of events")
-        if payload.get("run_id") != self.run_id:
-            self.refused("another run", run_id=str(payload.get("run_id"))[:80])
+    def _checked(self, run_id: object, pairs: Pairs) -> list[Row]:
+        if run_id != self.run_id:
+            self.refused("another run", run_id=str(run_id)[:80])
             raise ForeignRun(f"this gateway serves run {self.run_id}")
-        for row in payload["events"]:
-            check_row(row)
-        for row in payload["events"]:
-            if self.nonce and row["event_type"] == "RUN_STARTED" and nonce_of(row) != self.nonce:
-                self.refused("another start", id=row["id"], nonce=nonce_of(row)[:80])
-                raise ForeignRun(f"event {row['id']} belongs to another start of run {self.run_id}")
-        return payload["events"]
+        rows = [checked(body, text) for body, text in pairs]
+        for row in rows:
+            if row.body["event_type"] == "RUN_STARTED" and self.nonce and nonce_of(row.body) != self.nonce:
+                self.refused("another start", id=row.id, nonce=nonce_of(row.body)[:80])
+                raise ForeignRun(f"event {row.id} belongs to another start of run {self.run_id}")
+        return rows
 
     def _sorted(self, rows: list[Row]) -> tuple[list[Row], list[Row]]:
         """(rows not held, rows that contradict a held one), each once and in the order they came."""
         fresh: dict[int, Row] = {}
         conflicts: dict[tuple[int, bytes], Row] = {}
         for row in rows:
-            held = self._digests.get(row.id) or (fresh[row.id].digest if row.id in fresh else None)
-            if held is None:
+            if row.id not in self._places and row.id not in fresh:
                 fresh[row.id] = row
-            elif held != row.digest and (row.id, row.digest) not in self._conflicts:
-                conflicts[row.id, row.digest] = row
+                continue
+            known = known_by(row.body)
+            held = fresh[row.id].body if row.id in fresh else self._chain.body_at(self._places[row.id])
+            row.odd = known != known_by(held)
+            if row.odd and (row.id, _digest(known)) not in self._conflicts:
+                conflicts[row.id, _digest(known)] = row
         room = max(0, MAX_CONFLICTS - len(self._conflicts))
         return list(fresh.values()), list(conflicts.values())[:room]
 
     def _note_conflict(self, row: Row) -> None:
-        self._conflicts.add((row.id, row.digest))
+        self._conflicts.add((row.id, _digest(known_by(row.body))))
         log.warning("event %d came again with other content: a conflict, kept beside the first", row.id)
 
-    def _held(self, event_id: int) -> bool:
-        return event_id <= self.watermark or event_id in self._above
-
-    def _note(self, row: Row) -> None:
-        if self._held(row.id):
+    def _note(self, body: dict, place: int) -> None:
+        number = body["id"]
+        if number in self._places:
             return
-        self._digests[row.id] = row.digest
-        self._above.add(row.id)
-        while self.watermark + 1 in self._above:
-            self.watermark += 1
-            self._above.discard(self.watermark)
-        if row.body.get("event_type") == "RUN_SEALED" and self.sealed_at is None:
-            self.summary = run_summary([row.body])  # before: who sees the seal reads it
+        self._places[number] = place
+        if number == self.watermark + 1:
+            self.watermark = number
+            while self.watermark + 1 in self._above:
+                self.watermark += 1
+                self._above.discard(self.watermark)
+        else:
+            self._above.add(number)
+        if body.get("event_type") == "RUN_SEALED" and self.sealed_at is None:
+            self.summary = run_summary([body])  # before: who sees the seal reads it
             self.sealed_at = time.monotonic()
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.sha256(text).digest()[:12]
 
 
 def nonce_of(row: dict) -> str:

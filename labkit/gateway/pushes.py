@@ -34,6 +34,8 @@ class Pushes:
             while self._waiting:
                 waiting, self._waiting = self._waiting, []
                 _tell(waiting, await self._written([payload for payload, _ in waiting]))
+                await asyncio.sleep(0)  # the answers first
+                self.ledger.show()
         finally:
             self._writer = None
 

@@ -21,15 +21,18 @@ SEEN = "seen"  # key in the body of an exchange: hashes for `lab verify`, of no 
 log = logging.getLogger("labkit.gateway")
 
 
-def event_line(body: dict) -> bytes:
-    return line_of(body)
+def event_line(body: dict, line: bytes) -> bytes:
+    """As it came."""
+    text = chain.text_in(line)
+    return line_of(body) if text is None else text + b"\n"
 
 
-def request_line(body: dict) -> bytes:
+def request_line(body: dict, _line: bytes = b"") -> bytes:
     return line_of({key: value for key, value in body.items() if key != SEEN})
 
 
-KINDS: dict[str, tuple[str, Callable[[dict], bytes]]] = {
+# kind -> file, and what it has of a record, given its body and its line.
+KINDS: dict[str, tuple[str, Callable[[dict, bytes], bytes]]] = {
     "event": (EVENTS, event_line),
     "exchange": (REQUESTS, request_line),
 }
@@ -40,18 +43,14 @@ class View:
 
     def __init__(self, run_dir: Path, kind: str) -> None:
         self.run_dir, self.kind = Path(run_dir), kind
-        name, self._line = KINDS[kind]
+        name, _ = KINDS[kind]
         self.path = self.run_dir / name
         self._lines: JsonLines | None = None
         _heal(self.run_dir, kind)
         self._lines = JsonLines(self.path)
 
-    def append(self, bodies: list[dict]) -> None:
-        """Add what the ledger holds already. A failure is no loss: the file is mended at the next chance."""
-        self.append_lines(b"".join(map(self._line, bodies)))
-
     def append_lines(self, lines: bytes) -> None:
-        """The same with what `KINDS` makes of the bodies."""
+        """Add what the ledger holds already. A failure is no loss: the file is mended at the next chance."""
         try:
             if self._lines is None:
                 _heal(self.run_dir, self.kind)
@@ -69,8 +68,9 @@ class View:
 
 
 def heal(run_dir: Path) -> None:
-    """Bring both files up to the ledger, where there is one. Not while a gateway writes them."""
+    """Bring the ledger up to what was acknowledged, and both files up to it. Not while a gateway writes."""
     if (Path(run_dir) / chain.LEDGER).is_file():
+        chain.mend(run_dir)
         for kind in KINDS:
             _heal(Path(run_dir), kind)
 
@@ -89,9 +89,9 @@ def _heal(run_dir: Path, kind: str) -> None:
 
 def _wanted(run_dir: Path, kind: str) -> Iterator[bytes]:
     _, line = KINDS[kind]
-    for record, _ in chain.records(run_dir / chain.LEDGER):
+    for record, whole in chain.records(run_dir / chain.LEDGER):
         if record.get("kind") == kind and isinstance(record.get("body"), dict):
-            yield line(record["body"])
+            yield line(record["body"], whole)
 
 
 def _agrees(path: Path, wanted: Iterator[bytes]) -> bool:
