@@ -62,8 +62,9 @@ make_file_system() {
 }
 
 # mounted NAME FOLDER: now and after each boot; root only, below it too for the time it is not mounted.
+# nofail: no boot waits for it. The time is long since udev in an emulated guest on a busy host took minutes.
 mounted() {
-    line="LABEL=$1 $2 ext4 noatime,nodev,nosuid,nofail,x-systemd.device-timeout=30s 0 2"
+    line="LABEL=$1 $2 ext4 noatime,nodev,nosuid,nofail,x-systemd.device-timeout=15min 0 2"
     grep -qxF "$line" /etc/fstab || predict_or "$2 in fstab" write_fstab "$2"
     mountpoint -q "$2" || predict_or "$2 is mounted" mount_now "$2"
     [ "$check" = no ] || return 0
