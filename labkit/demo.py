@@ -14,10 +14,12 @@ MINUTES = 3
 NEXT = """
 What to type next
   lab run --model rehearsal --minutes 10   another rehearsal, longer
-  export OPENROUTER_API_KEY=...            then `lab run --minutes 120 --budget 2`: a real one
-  lab query list                           the named questions; `lab query "SELECT ..."` asks your own
+  export OPENROUTER_API_KEY=...            a real one needs a key; then
+  lab run --minutes 120 --budget 2         two hours for two dollars at most
+  lab query list                           the named questions
+  lab query "SELECT ..."                   one of your own
   lab runs                                 what was collected so far
-  lab down                                 remove the guest (runs and images stay)
+  lab down                                 remove the guest, not runs and images
 """
 
 
@@ -57,9 +59,9 @@ def run(lab: Lab) -> None:
     terminal.show_answers(target, console)
     with progress.step("6/7 reverting the guest"):
         receipt = reverting.revert(lab)
-    console.print(receipt.line(), soft_wrap=True)
+    console.line(receipt.line())
     progress.say("7/7 done")
-    console.print(f"\nThe run is in {target}", soft_wrap=True)
+    console.line(f"\nThe run is in {target}")
     console.print(NEXT, highlight=False)
 
 

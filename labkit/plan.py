@@ -209,8 +209,9 @@ def _text(what: str, file: Path) -> str:
         with file.open(encoding="utf-8", newline="") as opened:
             text = opened.read()
     except (OSError, UnicodeDecodeError) as error:
-        reason = f"can't read the {what} file {file}: {error}"
-        raise LabError(reason, "nothing was changed", USAGE) from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        message = f"can't read the {what} file {file}: {reason}"
+        raise LabError(message, "nothing was changed", USAGE) from error
     if not text.strip():
         raise LabError(f"the {what} file {file} is empty", f"leave --{what} out, or fill it", USAGE)
     return text

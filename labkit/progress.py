@@ -13,14 +13,27 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from labkit.analysis.text import harmless
+from labkit.analysis.text import folded, harmless
 
 HEARTBEAT_SECONDS = 15
 SPINNER_COLUMNS = 3
 
 
+def fitted(text: str, stream: TextIO, indent: str = "  ") -> str:
+    """The text folded to a terminal's width; as it is where the stream is none: programs want whole lines."""
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError, AttributeError):  # no terminal, closed, none at all
+        return text
+    return folded(text, columns, indent) if columns else text
+
+
 class Terminal(Console):
     """A console whose reader may leave (`| head`): what is at work goes on, and the rest goes nowhere."""
+
+    def line(self, text: str, indent: str = "  ") -> None:
+        """Print what a person reads, without its control characters and no wider than the terminal."""
+        self.print(Text(fitted(harmless(text), self.file, indent)), soft_wrap=True)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -42,7 +55,9 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line of talk."""
-        self.console.print(Text.assemble((self._clock(), "dim"), " ", harmless(text)), soft_wrap=True)
+        clock = self._clock()
+        line = fitted(f"{clock} {harmless(text)}", self.console.file, " " * (len(clock) + 1))
+        self.console.print(Text.assemble((clock, "dim"), line.removeprefix(clock)), soft_wrap=True)
 
     def detail(self, text: str) -> None:
         """What the running step waits for just now."""
@@ -86,8 +101,8 @@ class Progress:
 
 
 def warn(text: str) -> None:
-    """One line on stderr."""
+    """One line on stderr, or two: `lab: what happened`, and below what to type."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(fitted(text, sys.stderr, " " * len("lab: ")), file=sys.stderr, flush=True)
     except BrokenPipeError:
         hush(sys.stderr)

@@ -1,8 +1,9 @@
-"""HOST: makes what the agents wrote safe to show. Owns which characters a terminal would act on."""
+"""HOST: text for a terminal: which characters one would act on, written out; lines folded to its width."""
 
 from __future__ import annotations
 
 import re
+import textwrap
 
 # C0 without tab and newline, DEL, C1, and the characters that hide text or turn its direction.
 UNSAFE = re.compile(
@@ -10,10 +11,36 @@ UNSAFE = re.compile(
     "|[\ud800-\udfff]"
 )
 
+_TYPED = re.compile(r"`[^`\n]{1,60}`")
+_NO_BREAK = "\x00"  # `harmless` leaves none in a text
+
 
 def harmless(text: str) -> str:
     """The text with every control, hiding or direction-turning character written out (`\\x1b`)."""
     return UNSAFE.sub(_spelled, text)
+
+
+def folded(text: str, columns: int, indent: str = "  ") -> str:
+    """The text with no line longer than `columns`, broken between words; its later parts are indented more.
+
+    What stands in backquotes is there to be typed: it stays on one line where that is wide enough.
+    """
+    return "\n".join(_folded(line, columns, indent) for line in text.split("\n"))
+
+
+def _folded(line: str, columns: int, indent: str) -> str:
+    if len(line) <= columns:
+        return line
+    own = line[: len(line) - len(line.lstrip(" "))]
+    whole = _TYPED.sub(lambda match: match[0].replace(" ", _NO_BREAK), line)
+    parts = textwrap.wrap(
+        whole,
+        max(columns, 20),
+        subsequent_indent=own + indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(parts).replace(_NO_BREAK, " ")
 
 
 def _spelled(match: re.Match) -> str:

@@ -6,10 +6,11 @@ import os
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from labkit import runs
+from labkit.analysis.text import harmless
 from labkit.errors import NOT_READY, USAGE, LabError
 from labkit.progress import Terminal
 from labkit.verbs.shared import GUEST, Discard, Inventory, Json, alone, app, open_lab, out
@@ -37,11 +38,17 @@ def doctor(
 
 
 def _findings_table(findings: list[Any]) -> Table:
-    table = Table("check", "state", "detail", "what to type", box=None)
+    """A row a check; what to type stands below what was found, where a line has room for it."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     colours = {"ok": "green", "warn": "yellow", "fail": "red"}
     for finding in findings:
-        state = f"[{colours[finding.state]}]{finding.state}[/]"
-        table.add_row(finding.check, state, escape(finding.detail), escape(finding.cure))
+        detail = Text(harmless(finding.detail))
+        if finding.cure:
+            detail.append(f"\n-> {harmless(finding.cure)}", style="bold")
+        table.add_row(finding.check, Text(finding.state, style=colours[finding.state]), detail)
     return table
 
 

@@ -13,7 +13,7 @@ import typer
 
 from labkit import config
 from labkit.analysis.text import harmless
-from labkit.progress import hush
+from labkit.progress import fitted, hush
 
 # hypervisor verbs import their parts when they are called: the analysis runs where libvirt is not
 
@@ -37,7 +37,10 @@ GUEST, SESSION, RECORD = "The guest", "A session", "Collected runs"  # the panel
 
 def out(data: Any, as_json: bool, text: str = "") -> None:
     """Print data: JSON when asked, otherwise a line for a person."""
-    text = json.dumps(data, indent=1, sort_keys=True, default=str) if as_json else harmless(text)
+    if as_json:
+        text = json.dumps(data, indent=1, sort_keys=True, default=str)
+    else:
+        text = fitted(harmless(text), sys.stdout)
     if not text:
         return
     with to_whom_it_may_concern():
