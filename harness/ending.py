@@ -21,6 +21,7 @@ from harness.gateway import GatewayLink
 from harness.model import Model
 from harness.replies import Reply
 from harness.telemetry import events
+from harness.telemetry.copies import integrity
 from harness.tools.base import Desk
 from harness.tools.new_files import NotWritten, next_free, notes_folder, write_new
 
@@ -198,8 +199,7 @@ class Ending:
 
     def _checks(self) -> dict[str, str]:
         """What SQLite says of both copies: 'ok', or what is wrong. A damaged record is sealed too."""
-        copies = {"run.db": self.recorder.db, "mirror": self.recorder.mirror.db}
-        found = {name: _check(db) if db else "not open" for name, db in copies.items()}
+        found = {"run.db": integrity(self.recorder.db), "mirror": self.recorder.mirror.check()}
         for name, answer in found.items():
             if answer not in ("ok", "not open"):
                 self._say(f"the integrity check failed: {name}: {answer}")
@@ -254,15 +254,6 @@ class Ending:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         _put(partial, target)
         return digest
-
-
-def _check(db: sqlite3.Connection) -> str:
-    try:
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        rows = db.execute("PRAGMA integrity_check").fetchmany(3)
-    except sqlite3.Error as error:
-        return str(error)
-    return "; ".join(str(row[0]) for row in rows)
 
 
 def _write_json(path: Path, value: dict) -> bool:

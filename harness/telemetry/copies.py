@@ -22,14 +22,22 @@ def agree(one: sqlite3.Connection, other: sqlite3.Connection) -> bool:
 
 def copy_missing(source: sqlite3.Connection, target: sqlite3.Connection) -> int:
     """Give target every row of source that it lacks or holds otherwise, ids kept. Returns how many."""
-    copied = 0
-    for table in (*BY_ID, *BY_KEY):
-        rows = _missing_ids(source, target, table) if table in BY_ID else _other_rows(source, target, table)
+    return put(target, missing(source, target))
+
+
+def missing(source: sqlite3.Connection, target: sqlite3.Connection) -> dict[str, list[tuple]]:
+    """Table to the rows of source that target lacks or holds otherwise."""
+    found = {table: _missing_ids(source, target, table) for table in BY_ID}
+    return found | {table: _other_rows(source, target, table) for table in BY_KEY}
+
+
+def put(target: sqlite3.Connection, found: dict[str, list[tuple]]) -> int:
+    """Write rows of `missing`, ids kept. Returns how many."""
+    for table, rows in found.items():
         if rows:
             marks = ", ".join("?" * len(rows[0]))
             in_one(target, f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
-        copied += len(rows)
-    return copied
+    return sum(map(len, found.values()))
 
 
 def _missing_ids(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> list[tuple]:
@@ -44,6 +52,16 @@ def _missing_ids(source: sqlite3.Connection, target: sqlite3.Connection, table: 
 def _other_rows(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> list[tuple]:
     held = set(target.execute(f"SELECT * FROM {table}"))
     return [row for row in source.execute(f"SELECT * FROM {table}") if row not in held]
+
+
+def integrity(db: sqlite3.Connection) -> str:
+    """'ok', or what SQLite finds wrong; its write-ahead log is emptied first."""
+    try:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        rows = db.execute("PRAGMA integrity_check").fetchmany(3)
+    except sqlite3.Error as error:
+        return str(error)
+    return "; ".join(str(row[0]) for row in rows)
 
 
 def in_one(db: sqlite3.Connection, sql: str, rows: list) -> None:

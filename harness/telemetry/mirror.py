@@ -1,8 +1,7 @@
 """GUEST: owns the mirror: the second copy of run.db, on a file system of its own, under the same ids.
 
-Whatever befalls it (full, read-only, detached, damaged, gone) raises here and is dealt with by the recorder.
-A write waits MIRROR_BUSY_MS for a lock at most. Not covered: a device that never answers holds the writing
-process in the kernel, and no time limit of ours reaches there.
+Whatever befalls it (full, read-only, detached, frozen, damaged, gone) raises here and is dealt with by the
+recorder. A write waits MIRROR_BUSY_MS for a lock at most, ANSWER_SECONDS for a device that does not answer.
 """
 
 from __future__ import annotations
@@ -10,14 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from harness.telemetry.aside import move_aside
-from harness.telemetry.copies import agree, copy_missing, in_one, last_id
+from harness.telemetry.copies import agree, copy_missing, in_one, integrity, last_id, missing, put
+from harness.telemetry.patience import NoAnswerError, Patience
 
 SCHEMA = Path(__file__).with_name("schema.sql")
 BUSY_MS, MIRROR_BUSY_MS = 5000, 1000
 CACHE_KB = 256  # of pages a copy: rows are appended, and an orchestrator is to stay as large as it began
+ANSWER_SECONDS = 10.0  # once an outage: while a call has not come back, the next ones fail at once
 FAILURES = (sqlite3.Error, OSError)
 
 
@@ -38,7 +41,7 @@ def connect(path: Path, synchronous: str, busy_ms: int = BUSY_MS) -> sqlite3.Con
 
 
 class Mirror:
-    """Open or not; `state` is 'ok' or 'degraded: why'."""
+    """Open or not; `state` is 'ok' or 'degraded: why'. What touches its file system is called by `_ask`."""
 
     def __init__(self, path: Path, primary: sqlite3.Connection) -> None:
         self.path, self.primary = path, primary
@@ -46,53 +49,109 @@ class Mirror:
         self.state = "ok"
         self._place: tuple[int, int] | None = None
         self._mounted = _in_fstab(path.parent)
+        self._patience = Patience(ANSWER_SECONDS)
+        self._in_use: sqlite3.Connection | None = None  # by a call that may be held
 
     def restore_primary(self) -> int:
         """At start only: rows that run.db lost and the mirror holds go back. Returns how many. Raises."""
-        self.db = db = self.db or self._connect()
-        is_longer = last_id(db) > last_id(self.primary)
-        return copy_missing(db, self.primary) if is_longer and agree(self.primary, db) else 0
+        self.db, lost = self._ask(self._lost_rows)
+        return put(self.primary, lost)
 
     def open(self) -> int:
         """(Re)open it and give it every row it lacks. Returns how many. Raises sqlite3.Error or OSError."""
-        db = self.db or self._connect()
         try:
-            if last_id(db) > last_id(self.primary) or not agree(self.primary, db):
-                db.close()
-                move_aside(self.path.parent, "not-this-run")
-                db = self._connect()
-            copied = copy_missing(self.primary, db)
-            place = os.stat(self.path)
+            self.db, copied, self._place = self._ask(self._opened)
         except BaseException:
-            with contextlib.suppress(sqlite3.Error):
-                db.close()
             self.db = None
             raise
-        self.db, self.state = db, "ok"
-        self._place = place.st_dev, place.st_ino
+        self.state = "ok"
         self._mounted = self._mounted or os.path.ismount(self.path.parent)
         return copied
 
     def write(self, sql: str, rows: list[list]) -> None:
+        """Begin to write; raises what went wrong with the write before. `settle` waits for this one."""
+        self.settle()
         if self.db is not None:
-            in_one(self.db, sql, rows)
+            self._in_use = self.db
+            self._patience.start(lambda: in_one(self._in_use, sql, rows), self._drop)
+
+    def settle(self) -> None:
+        """Wait for the write that was begun, if any. Raises what it raised."""
+        self._patience.finish()
 
     def look(self) -> None:
         """A detached file system takes writes without a word: is run.db still where it was opened?"""
-        self._check_mount()
-        here = os.stat(self.path)
-        if (here.st_dev, here.st_ino) != self._place:
-            raise OSError(f"{self.path} is not the file that was opened")
+        self._ask(self._look)
+
+    def check(self) -> str:
+        """'ok', or what is wrong with it."""
+        if self.db is None:
+            return "not open"
+        try:
+            return self._ask(lambda: integrity(self._in_use))
+        except NoAnswerError as error:
+            return str(error)
+
+    def shorten(self) -> None:
+        """Move what stands in the write-ahead log into the database, and empty the log. Raises."""
+        if self.db is not None:
+            self._ask(lambda: self._in_use.execute("PRAGMA wal_checkpoint(TRUNCATE)"))
+
+    @property
+    def held(self) -> bool:
+        """Whether a call that was given up has not come back yet."""
+        return self._patience.held
 
     def leave(self, error: Exception) -> None:
         self.close()
         self.state = f"degraded: {error}"
 
     def close(self) -> None:
-        db, self.db = self.db, None
+        """A connection that is held is closed when it comes back."""
+        with contextlib.suppress(*FAILURES):
+            self.settle()
+        if self.db is not None:
+            with contextlib.suppress(*FAILURES):
+                self._ask(self._drop)
+        self.db = None
+
+    def _ask(self, work: Callable[[], Any]) -> Any:
+        self.settle()
+        if not self.held:
+            self._in_use = self.db
+        self._patience.start(work, self._drop)
+        return self._patience.finish()
+
+    def _drop(self) -> None:
+        db, self._in_use = self._in_use, None
         if db is not None:
             with contextlib.suppress(sqlite3.Error):
                 db.close()
+
+    def _lost_rows(self) -> tuple[sqlite3.Connection, dict[str, list[tuple]]]:
+        db = self._in_use = self._in_use or self._connect()
+        is_longer = last_id(db) > last_id(self.primary)
+        return db, missing(db, self.primary) if is_longer and agree(self.primary, db) else {}
+
+    def _opened(self) -> tuple[sqlite3.Connection, int, tuple[int, int]]:
+        db = self._in_use = self._in_use or self._connect()
+        try:
+            if last_id(db) > last_id(self.primary) or not agree(self.primary, db):
+                db.close()
+                move_aside(self.path.parent, "not-this-run")
+                db = self._in_use = self._connect()
+            copied = copy_missing(self.primary, db)
+            place = os.stat(self.path)
+        except BaseException:
+            self._drop()
+            raise
+        return db, copied, (place.st_dev, place.st_ino)
+
+    def _look(self) -> None:
+        self._check_mount()
+        here = os.stat(self.path)
+        if (here.st_dev, here.st_ino) != self._place:
+            raise OSError(f"{self.path} is not the file that was opened")
 
     def _connect(self) -> sqlite3.Connection:
         self._check_mount()

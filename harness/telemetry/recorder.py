@@ -1,7 +1,8 @@
 """GUEST: writes every row twice: run.db (WAL, FULL) first, then the mirror (WAL, NORMAL) under the same id.
 
 A mirror that fails never stops the run: MIRROR_DEGRADED once an outage, another try at each checkpoint, and
-MIRROR_HEALED when it holds every row again. One thread writes.
+MIRROR_HEALED when it holds every row again. A row is given to the mirror when run.db has it, and waited for
+before the next one: the copies are never more than one write apart, and equal after each checkpoint.
 """
 
 from __future__ import annotations
@@ -43,9 +44,12 @@ class Recorder:
         self._open_copies()
         self._stored = self.state()
         self._files = Counter(file_type for (file_type,) in self.query("SELECT file_type FROM file_registry"))
+        self._settle()
 
     @property
     def mirror_state(self) -> str:
+        """'ok', or 'degraded: why'; waits for the mirror to have what was recorded."""
+        self._settle()
         return self.mirror.state
 
     def event(
@@ -128,11 +132,12 @@ class Recorder:
         except FAILURES as error:
             return self._degrade(error)
         self._healed(f"the mirror holds every row again: {copied} rows were copied")
+        self._settle()
 
     def close_mirror(self) -> None:
         if self.mirror.db is not None:
             try:
-                self.mirror.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                self.mirror.shorten()
             except FAILURES as error:
                 self.mirror.leave(error)
             self.mirror.close()
@@ -144,6 +149,12 @@ class Recorder:
     def _mirror(self, sql: str, rows: list) -> None:
         try:
             self.mirror.write(sql, rows)
+        except FAILURES as error:
+            self._degrade(error)
+
+    def _settle(self) -> None:
+        try:
+            self.mirror.settle()
         except FAILURES as error:
             self._degrade(error)
 

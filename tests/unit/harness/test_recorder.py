@@ -26,6 +26,7 @@ def fill(recorder):
     recorder.prompt("worker", "text", "00")
     recorder.insert("api_requests", {"purpose": "worker", "status": "ok"})
     recorder.workspace_files([("notes/a.md", 3, "00", 1, None, None)])
+    recorder.tend_mirror()
 
 
 def assert_equal_copies(one, other):
@@ -66,7 +67,9 @@ def test_a_mirror_left_behind_by_a_crash_gets_the_missing_rows(tmp_path):
     first = open_recorder(tmp_path)
     fill(first)
     first.mirror.db.execute("DELETE FROM execution_logs WHERE id > 3")
-    open_recorder(tmp_path).event(events.RESUMED)
+    second = open_recorder(tmp_path)
+    second.event(events.RESUMED)
+    assert second.mirror_state == "ok"
     rows = all_rows(tmp_path / "b" / "run.db")
     assert rows == all_rows(tmp_path / "a" / "run.db")
     assert len(rows) == 6
