@@ -1,8 +1,6 @@
 """HOST: `lab up` once more: what it would do, that applying it twice changes nothing, and drift."""
 
-import os
-
-import pytest
+import guest_lab
 
 from labkit import session, snapshot, state
 from labkit.domain_xml import with_uuid
@@ -10,7 +8,7 @@ from labkit.errors import NOT_READY
 from labkit.guest import Hypervisor, definition
 
 WRAPPER = "roles/no_delete/templates/wrapper.sh.j2"
-soak = pytest.mark.skipif(os.environ.get("LAB_TEST_SOAK") != "1", reason="minutes more: LAB_TEST_SOAK=1")
+soak = guest_lab.only_in_soak("minutes more")
 
 
 def taken_at(lab) -> str:

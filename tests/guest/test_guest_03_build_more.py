@@ -1,14 +1,12 @@
 """HOST: on a throw-away copy of the snapshot: building passes with the safeguards on. Minutes each."""
 
-import os
-
 import guest_lab
 import pytest
 
 from labkit import snapshot
 
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("LAB_TEST_SOAK") != "1", reason="minutes each: LAB_TEST_SOAK=1"),
+    guest_lab.only_in_soak("minutes each"),
     pytest.mark.timeout(2400),
 ]
 

@@ -1,12 +1,11 @@
 """HOST: after a session its workspace is attacked, by the Worker and by root; no note, no script is lost."""
 
 import json
-import os
 
 import guest_lab
 import pytest
 
-SOAK = os.environ.get("LAB_TEST_SOAK") == "1"  # all of them; otherwise one of each kind
+# Without a soak: one of each kind.
 FEW = (
     "rm", "rm of a folder", "unlink", "shred and remove", "python os.remove", "python open for writing",
     "mv over", "mv of the folder", "cp over", "redirection", "truncate", "sed -i", "git clean",
@@ -17,7 +16,7 @@ FEW = (
 @pytest.fixture(scope="module")
 def attacked(lab, collected):
     """What tests/guest/scripts/destroyers.py found, attack by attack."""
-    command = "python3 - /sandbox worker /opt/lab-harness" + ("" if SOAK else f" '{','.join(FEW)}'")
+    command = "python3 - /sandbox worker /opt/lab-harness" + ("" if guest_lab.SOAK else f" '{','.join(FEW)}'")
     return json.loads(lab.ssh(command, code=None, stdin=guest_lab.SCRIPTS / "destroyers.py", seconds=1100))
 
 
@@ -28,7 +27,7 @@ def test_none_of_the_ways_to_destroy_loses_a_note_or_a_script(attacked):
         if result["lost"]
     }
     assert not lost
-    assert attacked["attempts"] >= (140 if SOAK else 2 * len(FEW))
+    assert attacked["attempts"] >= (140 if guest_lab.SOAK else 2 * len(FEW))
 
 
 def test_everything_else_of_the_last_generation_comes_back_byte_exact(attacked):
@@ -36,7 +35,7 @@ def test_everything_else_of_the_last_generation_comes_back_byte_exact(attacked):
     assert any(result["restored"] for result in attacked["results"]), "the attacks on tools/ did something"
 
 
-@pytest.mark.skipif(not SOAK, reason="it loses the notes: LAB_TEST_SOAK=1")
+@guest_lab.only_in_soak("it loses the notes")
 def test_the_listed_limit_is_a_limit(attacked):
     """Root can take the attribute away; the snapshot and the host's copies answer that."""
     assert all(result["lost"] for result in attacked["limits"])

@@ -1,17 +1,15 @@
 """HOST: guests that run and can't be asked (sshd broken, system disk full): their runs come off the disks."""
 
 import json
-import os
 import socket
 import sqlite3
 import time
 from pathlib import Path
 
+import guest_lab
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    os.environ.get("LAB_TEST_SOAK") != "1", reason="three minutes each: LAB_TEST_SOAK=1"
-)
+pytestmark = guest_lab.only_in_soak("three minutes each")
 
 # Root in the guest does it; what the host then says.
 FAULTS = {

@@ -6,13 +6,14 @@ import signal
 import time
 from pathlib import Path
 
+import guest_lab
 import pytest
 
 from labkit.gateway import pidfile
 from labkit.gateway.config import GatewayConfig
 from labkit.guest import Hypervisor
 
-pytestmark = pytest.mark.skipif(os.environ.get("LAB_TEST_SOAK") != "1", reason="six minutes: LAB_TEST_SOAK=1")
+pytestmark = guest_lab.only_in_soak("six minutes")
 
 MINUTES = "4"
 SETTINGS = "cat /etc/lab-harness/run.json"

@@ -1,19 +1,19 @@
 """HOST: a paused guest, a killed harness and a frozen one: noticed within a minute, repaired; one run."""
 
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import guest_lab
 import pytest
 
 from labkit.gateway.files import read_lines
 from labkit.gateway.watchdog import FILE_NAME
 from labkit.guest import Hypervisor
 
-pytestmark = pytest.mark.skipif(os.environ.get("LAB_TEST_SOAK") != "1", reason="ten minutes: LAB_TEST_SOAK=1")
+pytestmark = guest_lab.only_in_soak("ten minutes")
 
 NOTICED_SECONDS = 60
 REPAIRED_SECONDS = 600  # four minutes lie between two repairs

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from free_network import free_network
 
@@ -36,11 +37,17 @@ RUN = {"run_gateway_port": 8431}
 # Stands for a provider key of the person who runs the tests; must never be found in the guest.
 CANARY = "sk-canary-7d1b0c5f2e"
 KEEP = os.environ.get("LAB_TEST_KEEP") == "1"
+SOAK = os.environ.get("LAB_TEST_SOAK") == "1"
 
 
 # A domain of our name that `lab up` did not make.
 STRANGER = f"""<domain type="qemu"><name>{NAME}</name><uuid>5a1d0c1e-0000-4000-8000-00000000f00d</uuid>
 <memory unit="MiB">64</memory><os><type arch="x86_64" machine="q35">hvm</type></os></domain>"""
+
+
+def only_in_soak(why: str) -> pytest.MarkDecorator:
+    """The mark of a test that is too long for each change."""
+    return pytest.mark.skipif(not SOAK, reason=f"{why}: LAB_TEST_SOAK=1")
 
 
 def define_stranger() -> None:
