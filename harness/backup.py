@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
 import tempfile
 import threading
@@ -13,7 +15,7 @@ from harness.telemetry import events
 from harness.telemetry.recorder import Recorder
 from harness.text import decode
 
-SECONDS = 120.0
+SECONDS, TICK_MS = 120.0, 50
 
 
 def back_up(
@@ -38,12 +40,25 @@ def back_up(
 def _run(command: list[str], stop: threading.Event) -> tuple[str, bool]:
     with tempfile.TemporaryFile() as sink:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
-        ends = time.monotonic() + SECONDS
-        while process.poll() is None:
-            if stop.is_set() or time.monotonic() > ends:
-                process.kill()
-                process.wait()
-                return "stopped before it was done", False
-            time.sleep(0.05)
+        if not _ended(process, stop):
+            process.kill()
+            process.wait()
+            return "stopped before it was done", False
+        process.wait()
         sink.seek(0)
         return decode(sink.read(100_000)).strip()[-500:], process.returncode == 0
+
+
+def _ended(process: subprocess.Popen, stop: threading.Event) -> bool:
+    """Wait for it, and not a moment longer. False: its time is over, or the run is to end at once."""
+    ends = time.monotonic() + SECONDS
+    handle = os.pidfd_open(process.pid)
+    try:
+        poller = select.poll()
+        poller.register(handle, select.POLLIN)
+        while not poller.poll(TICK_MS):
+            if stop.is_set() or time.monotonic() > ends:
+                return False
+        return True
+    finally:
+        os.close(handle)

@@ -12,10 +12,10 @@ FILES, BYTES = 16, 4_000_000  # at most that many bytes a file; each is an inode
 SHARE = 20  # of what is free at the start, one part
 
 
-def place(folder: Path) -> bool:
-    """Lay it down below `folder`. False: there is no room for it, or no way to."""
+def place(folder: Path, most: int = BYTES) -> bool:
+    """Lay it down below `folder`, `most` bytes a file. False: there is no room for it, or no way to."""
     try:
-        size = min(BYTES, shutil.disk_usage(folder).free // SHARE // FILES)
+        size = min(most, shutil.disk_usage(folder).free // SHARE // FILES)
         if not size:
             return False
         (folder / NAME).mkdir(mode=0o700, exist_ok=True)

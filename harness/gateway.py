@@ -38,6 +38,7 @@ class GatewayLink:
         self._commands: list[dict] = []
         self._lock = threading.Lock()
         self._wake, self._closed = threading.Event(), threading.Event()
+        self._tried = threading.Event()  # a round of pushing and asking is over
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         self._reader: sqlite3.Connection | None = None
         self._thread = threading.Thread(target=self._run, daemon=True, name="gateway-link")
@@ -79,8 +80,9 @@ class GatewayLink:
         while self._is_behind(last_id) and time.monotonic() - began < seconds:
             if self.problem and time.monotonic() - began > DEAD_SECONDS:
                 break
+            self._tried.clear()
             self.wake()
-            time.sleep(0.05)
+            self._tried.wait(0.05)
         return self.watermark >= last_id
 
     def _is_behind(self, last_id: int) -> bool:
@@ -109,6 +111,7 @@ class GatewayLink:
                 self._poll()
                 self._tell_obeyed()
                 self.problem, pause = "", IDLE_SECONDS
+                self._tried.set()
             except Exception as error:  # an answer cut in its middle is no OSError; the thread must live on
                 self.problem = str(error) or type(error).__name__
                 pause = min(LONGEST_PAUSE, pause * 2)

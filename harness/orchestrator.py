@@ -62,7 +62,7 @@ class Orchestrator:
         """Steps until something ends the run; then the ladder and the seal. Returns the summary."""
         self.desk.patience = self.link.patience
         if not self.session.cause:
-            ballast.place(self.settings.paths.tmp)
+            ballast.place(self.settings.paths.tmp, self.desk.world.ballast_bytes)
         stop_reason = commands.last_words(self, self._loop())
         return self.ending.seal(stop_reason)
 

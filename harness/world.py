@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.ballast import BYTES
 from harness.clock import wait
 from harness.machine import boot_id, disk_percent
 from harness.telemetry.recorder import stamp
@@ -22,7 +23,8 @@ class World:
 
     now: monotonic seconds. tick: seconds between two looks at the stop flag during a model call.
     mark: a random id for untrusted text. event_loop: makes the loop of the model calls.
-    shown_as: what record and models read in place of the sandbox's path; '': the path.
+    shown_as: what record and models read in place of the sandbox's path; '': the path. ballast_bytes: of each
+    of the files that are kept for the report; a tmpfs fills them by hand.
 
     For the last five None means the real thing. transport: of the model's HTTP client. link(settings): events
     out, commands in. command(line, desk, sink, seconds): runs a command whose output goes to the file
@@ -39,6 +41,7 @@ class World:
     boot_id: Callable[[], str] = boot_id
     event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     shown_as: str = ""
+    ballast_bytes: int = BYTES
     transport: Any = None
     link: Callable[[Any], Any] | None = None
     command: Callable[[str, Any, int, float], str] | None = None

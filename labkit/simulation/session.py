@@ -33,6 +33,7 @@ from labkit.simulation.wire import Meter
 MEMORY = Path("/dev/shm")  # a tmpfs: fsync costs nothing there
 LEAST_FREE = 1 << 30  # bytes; a container may have a very small one
 SHOWN_AS = "/sandbox"
+BALLAST = 4096  # bytes a file: this disk is full when the script says so
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,7 @@ class _Session:
             boot_id=lambda: "simulated",
             event_loop=self._loop,
             shown_as=SHOWN_AS,
+            ballast_bytes=BALLAST,
             transport=self.provider,
             link=lambda _: self.link,
             command=shell.run,

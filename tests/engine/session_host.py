@@ -110,7 +110,8 @@ def _session(order: dict) -> int:
     outside = Path(order["outside"])
     wanted = from_dict(order["run"])
     model = Model(outside)
-    world = World(now=lambda: model.seconds, wait=_short_wait, tick=0.05, transport=model)
+    own = {"wait": _short_wait, "tick": 0.05, "ballast_bytes": 4096}
+    world = World(now=lambda: model.seconds, transport=model, **own)
     if strike := order.get("strike"):
         _arm(strike)
     summary = harness.run(wanted, StopFlag(), world)

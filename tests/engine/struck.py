@@ -40,6 +40,15 @@ class SessionHost:
         line = [sys.executable, str(HERE / "session_host.py")]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen(line, env=environment, **pipes)
+        self._writes: dict[str, int] = {}
+
+    def writes(self, gateway: ScriptedGateway, below: str = "") -> int:
+        """How many a whole session makes below this folder ('': its sandbox); the last are its seal."""
+        if below not in self._writes:
+            with Session(gateway) as session:
+                counted = {"below": below or str(session.sandbox), "at": 0, "action": "count"}
+                self._writes[below] = self.run(session, counted)["seen"]
+        return self._writes[below]
 
     def run(self, session: Session, strike: dict | None = None, seconds: float = 60) -> dict:
         order = {"run": session.settings, "outside": str(session.outside)}

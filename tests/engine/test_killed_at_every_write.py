@@ -5,7 +5,6 @@ from conftest import SOAK
 from struck import KILLED, Left, Session
 from whole import faults
 
-POINTS = 3400  # of such a session; the last ones are its seal
 PARTS = 8
 IN_TIER = 208
 HOW = ("before", "halfway", "after")
@@ -26,26 +25,26 @@ def kill_and_go_on(host, gateway, at, how):
         return faults(session, left)
 
 
-def chosen():
+def chosen(points):
     """Every point in the soak; in the tier some of the first, some of the last, and an even spread."""
     if SOAK:
-        return list(range(1, POINTS + 200))
-    edges = [*range(1, 60, 3), *range(POINTS - 30, POINTS + 80, 4)]
+        return list(range(1, points + 1))
+    edges = [*range(1, 60, 3), *range(points - 110, points + 1, 4)]
     spread = IN_TIER - len(edges)
-    return sorted({*edges, *(60 + n * (POINTS - 90) // spread for n in range(spread))})
+    return sorted({*edges, *(60 + n * (points - 170) // spread for n in range(spread))})
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_session_killed_at_a_write_goes_on_whole(host, gateway, part):
-    points = chosen()[part::PARTS]
+    points = chosen(host.writes(gateway))[part::PARTS]
     found = {at: kill_and_go_on(host, gateway, at, HOW[at % 3]) for at in points}
     wrong = {at: what for at, what in found.items() if what}
     assert wrong == {}
     assert sum(what is not None for what in found.values()) >= len(points) * 0.9
 
 
-FIRST_KILLS = (900, 1711, 2502)  # somewhere in the middle
+FIRST_KILLS = (0.26, 0.49, 0.72)  # of a session's writes: somewhere in the middle
 WRITES_OF_A_START = 66  # so many does a session make until it works again
 
 
@@ -64,6 +63,7 @@ def kill_twice(host, gateway, first, second):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("first", FIRST_KILLS)
 def test_a_session_killed_again_while_it_picks_itself_up_goes_on_whole(host, gateway, first):
+    first = int(first * host.writes(gateway))
     seconds = range(1, WRITES_OF_A_START, 1 if SOAK else 8)
     found = {second: kill_twice(host, gateway, first, second) for second in seconds}
     assert {second: what for second, what in found.items() if what} == {}
