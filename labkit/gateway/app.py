@@ -52,7 +52,7 @@ class Gateway:
 
     async def events(self, request: Request) -> Response:
         try:
-            answer = await self.pushes.accept(await _body(request))
+            answer = await self.pushes.accept(await _body(request), request.client)
             conflicts = {"conflicts": answer.conflicts} if answer.conflicts else {}
             return JSONResponse({"watermark": answer.watermark} | conflicts)
         except ForeignRun as error:
@@ -90,9 +90,9 @@ def build(run_dir: Path, config: GatewayConfig, ledger: Ledger, relay: Relay) ->
 
     gateway_app = Starlette(
         routes=[
-            Route("/healthz", _healthz),
+            Route("/v1/events", guarded(gateway.events), methods=["POST"]),  # most asked: looked at first
             Route("/v1/chat/completions", guarded(gateway.chat), methods=["POST"]),
-            Route("/v1/events", guarded(gateway.events), methods=["POST"]),
+            Route("/healthz", _healthz),
             Route("/v1/commands", guarded(gateway.commands)),
             Route("/v1/commands/ack", guarded(gateway.acknowledge), methods=["POST"]),
             Route("/rehearsal/pages/{name}.html", gateway.page),

@@ -23,6 +23,7 @@ from labkit.gateway.files import JsonLines, sync
 
 ROOM = 1 << 20  # bytes: some hundred single rows. A longer batch forces the file itself
 
+_FORCED = getattr(os, "O_DSYNC", 0)  # each write waits for the disk by itself: a call less. Not on Windows
 _HEADER = re.compile(rb"(\d{1,20}) (\d{1,9}) ([0-9a-f]{8})\n")
 
 log = logging.getLogger("labkit.gateway")
@@ -77,7 +78,8 @@ class JournaledLines:
             self._journal.seek(self._at)
             if self._journal.write(frame) != len(frame):
                 raise OSError(f"{self._place.name} was not written whole")
-            sync(self._journal.fileno())
+            if not _FORCED:
+                sync(self._journal.fileno())
         except OSError:
             self._failed = True
             raise
@@ -97,7 +99,7 @@ class JournaledLines:
 
     def _made(self) -> BinaryIO | None:
         """Written from end to end: filling a hole would be bookkeeping again. None where there is no room."""
-        mode = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
+        mode = os.O_RDWR | os.O_CREAT | _FORCED | getattr(os, "O_BINARY", 0)
         with contextlib.ExitStack() as stack:
             try:
                 descriptor = os.open(self._place, mode, 0o600)

@@ -18,16 +18,27 @@ class Pushes:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self._last: object = None  # who pushed last
         self._waiting: list[Waiting] = []
         self._writer: asyncio.Task[None] | None = None  # while there is something to write
 
-    async def accept(self, payload: object) -> Answer:
-        """As Ledger.accept."""
+    async def accept(self, payload: object, who: object = None) -> Answer:
+        """As Ledger.accept. who: the connection it came by; one that pushes twice in a row is alone."""
+        again, self._last = who is not None and who == self._last, who
+        if again and self._writer is None:
+            return self._alone(payload)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((payload, future))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write())
         return await future
+
+    def _alone(self, payload: object) -> Answer:
+        (answer,) = self.ledger.accept_all([payload])
+        asyncio.get_running_loop().call_soon(self.ledger.show)  # the answer first
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     async def _write(self) -> None:
         try:

@@ -73,15 +73,15 @@ def _parsed(raw: bytes) -> object:
 
 # A push as the harness writes it. What is written otherwise is taken as well, only more slowly.
 _FRONT = re.compile(rb'\{"run_id": ?"([^"\\]*)", ?"events": ?\[')
-_BREAKS = (b"\n", b"\r", b"\t")  # inside a string they are escaped, so these would stand between tokens
 _scan = json.JSONDecoder().scan_once
 
 
 def _pieces(raw: bytes) -> tuple[str, Pairs] | None:
     """The push cut into its rows; None where a row's bytes can't stand in a line, or it is no such push."""
     front = _FRONT.match(raw)
-    if front is None or not raw.isascii() or any(one in raw for one in _BREAKS):
+    if front is None or not raw.isascii() or b"\n" in raw or b"\r" in raw or b"\t" in raw:
         return None
+    # Breaks are escaped inside a string: such ones stand between tokens.
     text, at, rows = raw.decode("ascii"), front.end(), []
     try:
         while True:

@@ -1,4 +1,4 @@
-"""TESTS: what a power cut leaves of the ledger: all that was acknowledged, when only the journal was forced."""
+"""TESTS: what a power cut leaves of the ledger: all that was acknowledged, its journal being on the disk."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Disk:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.forced, self.fails = folder, {}, None
+        patch.setattr(journal, "_FORCED", 0)
         for module, name in ((files, "sync"), (journal, "sync"), (os, "fsync")):
             patch.setattr(module, name, self.force)
 

@@ -86,3 +86,15 @@ def test_a_full_disk_fails_who_brought_something_new_and_nobody_else(ledger, tmp
 def test_a_row_is_known_whatever_the_order_of_its_columns(ledger, event):
     turned = dict(reversed(event(1).items()))
     assert together(ledger, of(event(1)), of(turned)) == [Answer(1, [])] * 2
+
+
+def test_a_connection_that_pushes_alone_is_answered_each_time_and_its_rows_are_shown(ledger, tmp_path, event):
+    async def one_by_one() -> list:
+        pushes, told = Pushes(ledger), []
+        for payload in (of(event(1)), of(event(2)), "no push", of(event(2)), of(event(3))):
+            told += await asyncio.gather(pushes.accept(payload, "a connection"), return_exceptions=True)
+        return told
+
+    *answers, last = asyncio.run(one_by_one())
+    assert answers[:2] == [Answer(1, []), Answer(2, [])] and isinstance(answers[2], BadEvents)
+    assert (answers[3], last, held(tmp_path)) == (Answer(2, []), Answer(3, []), [1, 2, 3])
