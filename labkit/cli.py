@@ -32,8 +32,16 @@ def _words(typed: list[str]) -> list[str]:
     return [*typed[1:], "--help"] if typed[:1] == ["help"] else typed
 
 
+def _spell_what_does_not_fit() -> None:
+    """What a locale such as latin-1 lacks is written out, as `\\u2026`: no output fails for it."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main() -> None:
     """The entry point: one way to fail, with one sentence and an exit code."""
+    _spell_what_does_not_fit()
     try:
         app(_words(sys.argv[1:]), prog_name="lab")
     except LabError as error:

@@ -10,12 +10,13 @@ from typing import Any
 
 import yaml
 
-from labkit import limits
+from labkit import limits, run_limits
 from labkit.errors import USAGE, LabError
 
 REPO = Path(__file__).resolve().parent.parent
 SHIPPED_INVENTORY = REPO / "inventory"
 HOSTS_FILE = "hosts.yml"
+GROUPS = ("hypervisors", "guests")
 GUEST_FILE = "group_vars/all/guest.yml"
 RUN_FILE = "group_vars/all/run.yml"
 
@@ -87,6 +88,7 @@ def load(inventory: Path | None = None) -> Lab:
                 "copy the project's inventory/ folder and change what you need",
                 USAGE,
             )
+    _demand_hosts(folder / HOSTS_FILE)
     lab = Lab(folder, _variables(folder, GUEST_FILE), _variables(folder, RUN_FILE))
     if problem := _problem(lab):
         raise LabError(f"{problem} (inventory {folder})", "mend it there; nothing was changed", USAGE)
@@ -94,7 +96,7 @@ def load(inventory: Path | None = None) -> Lab:
 
 
 def _problem(lab: Lab) -> str:
-    of_run = limits.problem_of_run(lab.run) or limits.problem_of_hook(lab.run)
+    of_run = run_limits.problem_of_run(lab.run) or run_limits.problem_of_hook(lab.run)
     return limits.problem_of(lab.guest) or of_run
 
 
@@ -105,21 +107,52 @@ def _variables(folder: Path, file: str) -> dict[str, Any]:
         _check(folder / file, name, value, shipped)
     values = {**shipped, **given}
     if "run_providers" in values:  # who adds a provider does not lose the shipped ones
-        if problem := limits.problem_of_providers(values["run_providers"]):
+        if problem := run_limits.problem_of_providers(values["run_providers"]):
             raise LabError(f"{problem} ({folder / file})", "mend it there; nothing was changed", USAGE)
         values["run_providers"] = {**shipped["run_providers"], **values["run_providers"]}
     return values
 
 
+def _demand_hosts(path: Path) -> None:
+    """Ansible would miss its groups minutes later."""
+    known = _read(path)
+    below = known.get("all") if isinstance(known.get("all"), dict) else {}
+    groups = known | (below["children"] if isinstance(below.get("children"), dict) else {})
+    for name in GROUPS:
+        if not isinstance(groups.get(name), dict) or not groups[name].get("hosts"):
+            hint = "take the project's inventory/hosts.yml as it is: nothing in it needs a change"
+            raise LabError(f"{path} has no host in the group {name}", hint, USAGE)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which nothing stands twice: of two lines for one variable the last would win without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        seen = {"<<": None}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if seen.setdefault(key.value, key) not in (key, None):
+                raise yaml.MarkedYAMLError(problem=f"{key.value} stands twice", problem_mark=key.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text()) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader) or {}  # noqa: S506  a SafeLoader
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
+        reason = _why_unreadable(error)
         raise LabError(f"can't read {path}: {reason}", "mend the file; nothing was changed", USAGE) from error
     if not isinstance(values, dict):
         raise LabError(f"{path} holds no variables", "it wants `name: value` lines", USAGE)
     return values
+
+
+def _why_unreadable(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    if mark is not None:
+        return f"line {mark.line + 1}: {' '.join(str(error.problem).split())}"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not text in UTF-8"
+    return getattr(error, "strerror", None) or " ".join(str(error).split())
 
 
 def _where_it_belongs(name: str, path: Path, shipped: dict[str, Any]) -> str:

@@ -90,8 +90,7 @@ def _path(state_dir: Path, name: str) -> Path:
 @contextlib.contextmanager
 def _locked(path: Path, name: str) -> Iterator[TextIOWrapper]:
     for _ in range(TRIES):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+") as file:
+        with _opened(path) as file:
             if _have(file, path):
                 yield file
                 return
@@ -100,6 +99,17 @@ def _locked(path: Path, name: str) -> Iterator[TextIOWrapper]:
         _read(path.read_text() if path.exists() else "", name).said(),
         "wait until it is over, or end it with Ctrl-C in its terminal; `lab status` works meanwhile",
     )
+
+
+def _opened(path: Path) -> TextIOWrapper:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a+")
+    except OSError as error:
+        raise LabError(
+            f"nothing can be written in {path.parent}: {error.strerror}",
+            "lab_state_dir in guest.yml says where the lab's folder lies: mend or change that",
+        ) from error
 
 
 def _have(file: TextIOWrapper, path: Path) -> bool:

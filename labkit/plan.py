@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 import math
 import os
 import pwd
-import re
 import secrets
+import shutil
 import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from harness import prompting
 from harness.settings import NETWORKS, Settings, SettingsError, from_dict
-from labkit import runs
+from labkit import runs, texts
 from labkit.config import REPO, Lab
 from labkit.errors import USAGE, LabError
 from labkit.gateway import days
@@ -27,7 +25,6 @@ from labkit.gateway.helpers import Helpers
 MAX_MINUTES = 48 * 60
 MAX_BUDGET_USD = 10_000
 REHEARSAL = "rehearsal"
-SPACED_BLANK = re.compile(r"\{\{(?=\s|\w+\s)\s*(\w+)\s*\}\}")
 
 
 @dataclass(frozen=True)
@@ -73,8 +70,8 @@ def make(
     inspector = inspector_model or run["run_inspector_model"] or model
     if (inspector == REHEARSAL) != (model == REHEARSAL):
         raise LabError("the rehearsal plays both agents", "leave out --inspector-model", USAGE)
-    task = run["run_task"].strip() if task_file is None else _text("task", task_file).strip()
-    prompt = "" if prompt_file is None else _prompt(prompt_file, task)
+    task = run["run_task"].strip() if task_file is None else texts.read("task", task_file).strip()
+    prompt = "" if prompt_file is None else texts.prompt(prompt_file, task)
     network = demand_network(network or run["run_network"])
     wanted = Plan(_new_run_id(), minutes, budget, provider, model, inspector, task, network, prompt)
     _demand_sound(lab, wanted)
@@ -89,6 +86,13 @@ def _demand_sound(lab: Lab, wanted: Plan) -> None:
     except SettingsError as error:
         raise LabError(str(error), "mend run.yml; nothing was changed", USAGE) from error
     gateway_config(lab, wanted, "")
+    program = next(iter(lab.run["run_on_complete_command"]), "")
+    if (
+        program
+        and shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin") is None
+    ):
+        message = f"run_on_complete_command: there is no program {program}"
+        raise LabError(message, "correct it in run.yml: it is told only when the run is over", USAGE)
 
 
 def _demand_day_holds(lab: Lab, wanted: Plan) -> None:
@@ -200,38 +204,3 @@ def demand_network(mode: str) -> str:
     if mode not in NETWORKS:
         raise LabError(f"the network can't be '{mode}'", f"it is one of: {', '.join(NETWORKS)}", USAGE)
     return mode
-
-
-def _text(what: str, file: Path) -> str:
-    """The text of the file of --task or --prompt, as it is."""
-    try:
-        # newline="": the prompt is recorded byte for byte, so no line break may be changed on the way.
-        with file.open(encoding="utf-8", newline="") as opened:
-            text = opened.read()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
-        message = f"can't read the {what} file {file}: {reason}"
-        raise LabError(message, "nothing was changed", USAGE) from error
-    if not text.strip():
-        raise LabError(f"the {what} file {file} is empty", f"leave --{what} out, or fill it", USAGE)
-    return text
-
-
-def _prompt(file: Path, task: str) -> str:
-    """A Worker's prompt with no blank that nobody fills; a task that it has no place for is refused."""
-    prompt, known = _text("prompt", file), set(prompting.BLANK.findall(prompting.text("worker")))
-    if spaced := SPACED_BLANK.search(prompt):
-        reason = f"{file} has the blank {spaced[0]}, which nobody fills with spaces in it"
-        raise LabError(reason, f"write {{{{{spaced[1]}}}}}", USAGE)
-    used = set(prompting.BLANK.findall(prompt))
-    for name in sorted(used - known):
-        near = difflib.get_close_matches(name, known, n=1) or sorted(known)
-        raise LabError(
-            f"{file} has the blank {{{{{name}}}}}, which nobody fills",
-            f"there is: {', '.join('{{' + one + '}}' for one in near)}",
-            USAGE,
-        )
-    if task and "task" not in used:
-        reason = f"{file} has no {{{{task}}}}, so the Worker would never read the task"
-        raise LabError(reason, "put {{task}} where it shall stand, or leave --task and run_task out", USAGE)
-    return prompt

@@ -153,7 +153,8 @@ def from_guest(source: Guest | Disks, number: int | None, path: str, target: Pat
 def from_run(folder: Path, path: str, target: Path) -> None:
     """Write `path` of the last generation that a collected run brought along to `target`."""
     source = folder / "backup" / path
-    if any(part.is_symlink() for part in (source, *source.parents)):
+    inside = [part for part in (source, *source.parents) if part.is_relative_to(folder / "backup")]
+    if any(part.is_symlink() for part in inside):
         raise LabError(f"{source} leads through a link", "collected runs have none: it was changed", EVIDENCE)
     with _scratch(target) as scratch:
         copy = scratch / "copy"
@@ -187,7 +188,11 @@ def source(lab: Lab) -> Iterator[Guest | Disks]:
 @contextlib.contextmanager
 def _scratch(target: Path) -> Iterator[Path]:
     """A private folder beside the target, on the same disk: what is whole gets its name in one move."""
-    folder = Path(tempfile.mkdtemp(prefix=".lab-restore-", dir=target.parent))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=".lab-restore-", dir=target.parent))
+    except OSError as error:
+        message = f"nothing can be written in {target.parent}: {error.strerror}"
+        raise LabError(message, "name another place with --to", USAGE) from error
     try:
         yield folder
     finally:

@@ -15,6 +15,7 @@ from labkit.sums import verify_sums
 
 __all__ = ["RunInfo", "default_root", "find", "list_runs", "receive", "verify_sums"]
 
+MAX_NAME = 100
 MAX_SUMMARY_BYTES = 1_000_000
 # The guest wrote it and a terminal shows it: words and plain punctuation only.
 _PLAIN = re.compile(r"[\w ,.:;()'-]{1,80}", re.ASCII)
@@ -69,11 +70,12 @@ def find(which: str = "last", root: Path | None = None) -> Path:
     Raises LabError (USAGE) when none or several fit; the hint names what exists.
     """
     root = Path(root) if root else default_root()
-    if os.sep in which and _looks_like_a_run(Path(which)):
+    is_path = os.sep in which
+    if is_path and _looks_like_a_run(Path(which)):
         return Path(which)
     known = [info for info in list_runs(root) if not info.path.name.startswith(".")]
     if not known:
-        asked = f"{which} is no collected run, and " if os.sep in which else ""
+        asked = f"{_quoted(which)} is no collected run, and " if is_path else ""
         raise LabError(
             f"{asked}there is no collected run in {root}", "`lab run`, then `lab collect` brings one", USAGE
         )
@@ -82,10 +84,16 @@ def find(which: str = "last", root: Path | None = None) -> Path:
     exact = [info.path for info in known if info.run_id == which]
     fitting = exact or [info.path for info in known if which and info.run_id.startswith(which)]
     if len(fitting) != 1:
-        problem = "several runs begin" if fitting else "no collected run begins"
         names = ", ".join(path.name for path in fitting or [info.path for info in known[-5:]])
-        raise LabError(f"{problem} with '{which}'", f"there is: {names}", USAGE)
+        begins = f"{'several runs begin' if fitting else 'no collected run begins'} with {_quoted(which)}"
+        no_folder = f"{_quoted(which)} is no collected run: it is no folder with a run.db"
+        raise LabError(no_folder if is_path and not fitting else begins, f"there is: {names}", USAGE)
     return fitting[0]
+
+
+def _quoted(which: str) -> str:
+    """What was typed, on one line and no longer than a name."""
+    return repr(which if len(which) <= MAX_NAME else f"{which[:MAX_NAME]}...")
 
 
 def _last(known: list[RunInfo]) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from labkit.errors import LabError
 # Keys: fingerprint (of what `up` built from), image (folder of the image it was built from), made (libvirt
 # objects of ours, by uuid), marker (file written after the last resume), run (run_id of the session in the
 # guest), collected (bool), dirty (bool: the guest has been used since the last revert).
+TYPES = dict.fromkeys(("fingerprint", "image", "marker", "run"), str)
+TYPES |= {"made": dict, "collected": bool, "dirty": bool}
+RUN = re.compile(r"\w[\w.-]*", re.ASCII)  # it becomes the name of a folder
 
 
 def read(lab_dir: Path) -> dict[str, Any]:
@@ -23,11 +27,16 @@ def read(lab_dir: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise LabError(f"can't read {path}: {error.strerror}", "run the command as root") from error
+        cure = "lab_state_dir in guest.yml says where that is"
+        cure = "run the command as root" if isinstance(error, PermissionError) else cure
+        raise LabError(f"can't read {path}: {error.strerror}", cure) from error
     except ValueError as error:
         raise _damaged(path, str(error)) from error
     if not isinstance(known, dict):
         raise _damaged(path, "it holds no object")
+    wrong = [key for key, wanted in TYPES.items() if key in known and not isinstance(known[key], wanted)]
+    if wrong or not RUN.fullmatch(known.get("run", "none")):
+        raise _damaged(path, f"its {(wrong or ['run'])[0]} is not what the kit writes there")
     return known
 
 

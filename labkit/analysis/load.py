@@ -84,8 +84,12 @@ class Run:
         try:
             sql.encode()  # DuckDB takes a lone surrogate for a wrong type
             statements = self._connection.extract_statements(sql)
-        except (duckdb.Error, UnicodeError) as error:
+        except UnicodeError as error:
+            raise _refused("the query cannot be read: it is not text in UTF-8") from error
+        except duckdb.Error as error:
             raise _refused(f"the query cannot be read: {_first_lines(error)}") from error
+        if not statements:
+            raise _refused("the query is empty")
         if len(statements) != 1:
             raise _refused(f"one statement at a time, here are {len(statements)}")
         kind = statements[0].type

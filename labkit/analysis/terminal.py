@@ -77,7 +77,8 @@ def _show_table(result: load.Result, console: Console, title: str) -> None:
 def write_json(result: load.Result, out: TextIO) -> None:
     """An array of objects, one a row. Lossless: characters a terminal acts on are JSON escapes."""
     objects = [dict(zip(result.columns, map(_plain, row), strict=True)) for row in result.rows]
-    text = json.dumps(objects, ensure_ascii=False, indent=1, allow_nan=False, default=str)
+    narrow = bool(out.encoding) and not out.encoding.lower().startswith("utf")  # a locale such as latin-1
+    text = json.dumps(objects, ensure_ascii=narrow, indent=1, allow_nan=False, default=str)
     out.write(UNSAFE.sub(lambda match: _json_escape(match[0]), text) + "\n")
 
 

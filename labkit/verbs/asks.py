@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from labkit.verbs.shared import SESSION, Inventory, Json, app, open_lab, out
+from labkit.verbs.shared import SESSION, Inventory, Json, app, demand_text, open_lab, out
 
 Why = Annotated[str, typer.Option(help="The reason; it is kept in the record.")]
 
@@ -16,6 +16,8 @@ def _ask(inventory: Path | None, name: str, args: dict | None, why: str, json: b
     from labkit import asking, session
     from labkit.gateway import commands
 
+    for text in (why, *(args or {}).values()):
+        demand_text(text)
     commands.checked(name, args or {})  # a slip is said before anything else is looked at
     folder = session.watchable(open_lab(inventory, doing, libvirt=False))
     asked = asking.ask(folder, name, args, why)

@@ -103,7 +103,9 @@ def restore(
     from labkit import restore as backups
 
     if run and (list_them or generation is not None):
-        raise LabError("a collected run has its last generation only", "leave --generation out", USAGE)
+        raise LabError(
+            "a collected run has its last generation only", "leave --generation and --list out", USAGE
+        )
     wanted = "" if list_them else backups.wanted_path(path)
     target = None if list_them else backups.destination(wanted, to)
     if run:

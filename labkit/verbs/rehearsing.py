@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from labkit.errors import USAGE, LabError
 from labkit.verbs.shared import PROMPT_HELP, SESSION, Inventory, Json, app, out
 
 
@@ -34,6 +36,19 @@ def simulate(
         known = verb.scripts()
         out(known, json, "\n".join(f"{name:9} {about}" for name, about in known.items()))
         return
+    if keep is not None:
+        _demand_room_for(keep)
     wanted = verb.Wanted(inventory, hours, seed, provider, replay, budget, task, prompt, keep)
     result = verb.run(wanted)
     out(result.as_dict(), json, verb.sentences(result, keep))
+
+
+def _demand_room_for(keep: Path) -> None:
+    """A folder that can't be made is said before the session, which would be lost."""
+    folder = keep.absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise LabError(
+            f"no folder {keep} can be made: {folder} can't be written", "name another place", USAGE
+        )

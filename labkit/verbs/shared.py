@@ -13,6 +13,7 @@ import typer
 
 from labkit import config
 from labkit.analysis.text import harmless
+from labkit.errors import USAGE, LabError
 from labkit.progress import fitted, hush
 
 # hypervisor verbs import their parts when they are called: the analysis runs where libvirt is not
@@ -55,6 +56,15 @@ def to_whom_it_may_concern() -> Iterator[None]:
         sys.stdout.flush()
     except BrokenPipeError:
         hush(sys.stdout)
+
+
+def demand_text(typed: object) -> None:
+    """LabError (usage) for what a terminal of another encoding made of a text: no record could hold it."""
+    try:
+        str(typed).encode()
+    except UnicodeEncodeError as error:
+        hint = "type it in a terminal that is set to UTF-8 (`locale` shows it)"
+        raise LabError(f"{typed!r} is not text in UTF-8", hint, USAGE) from error
 
 
 def open_lab(inventory: Path | None, why: str, libvirt: bool = True) -> config.Lab:

@@ -47,7 +47,7 @@ def test_a_run_is_found_by_its_path(root):
         ("20261129", "several runs begin with '20261129'", [SECOND, THIRD]),
         ("2025", "no collected run begins with '2025'", [FIRST, SECOND, THIRD]),
         ("", "no collected run begins with ''", [THIRD]),
-        ("../x", "no collected run begins with '../x'", [THIRD]),
+        ("../x", "'../x' is no collected run: it is no folder with a run.db", [THIRD]),
     ],
 )
 def test_a_name_that_does_not_fit_one_run_gets_the_names_that_exist(root, which, says, names):

@@ -89,11 +89,11 @@ def test_a_changed_value_is_named_with_both_values_and_wants_a_new_guest(make_la
 
 
 def test_a_changed_list_is_named_by_what_came_and_went(make_lab, lab):
-    packages = [*lab.guest["lab_image_packages"][1:], "nano"]
+    packages = [*(name for name in lab.guest["lab_image_packages"] if name != "attr"), "nano"]
     (change,) = fingerprint.changes(
         fingerprint.parts(lab), fingerprint.parts(make_lab(guest={"lab_image_packages": packages}))
     )
-    assert change.said == "lab_image_packages: without linux-image-cloud-amd64; with nano"
+    assert change.said == "lab_image_packages: without attr; with nano"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.settings import NETWORKS
-from labkit import limits, network_gate, plan
+from labkit import network_gate, plan, run_limits
 from labkit.errors import USAGE, LabError
 
 
@@ -67,7 +67,7 @@ def test_a_kernel_that_would_not_ask_the_rules_is_refused(tmp_path, content):
 
 
 def test_host_and_harness_know_the_same_modes():
-    assert NETWORKS == network_gate.MODES == limits.NETWORKS
+    assert NETWORKS == network_gate.MODES == run_limits.NETWORKS
 
 
 def test_an_option_wins_over_the_inventory_and_reaches_the_guest(make_lab):
