@@ -3,9 +3,11 @@
 usage: .venv/bin/python bench/gateway.py [--rounds N] [--calls N] [--guests N] [--events N]
 
 All over HTTP between processes, the sides in turn, medians. The other side of a push is a server of the same
-stack and settings that parses the body and answers; the other side of a relayed call is its provider itself,
-which takes 50 ms. Then many guests at once, each with a gateway process of its own, which serves one run;
-the guests are the harness's own recorder and sender, and each sends what it has twice, as after a crash.
+stack and settings that parses the body and answers; a third one parses, appends the body to a file and forces
+it (fdatasync), which is what this disk asks of whoever answers durably. The other side of a relayed call is
+its provider itself, which takes 50 ms. Then many guests at once, each with a gateway process of its own, which
+serves one run; the guests are the harness's own recorder and sender, and each sends what it has twice, as
+after a crash.
 Prints JSON: milliseconds, ratios, and what was lost or held twice.
 """
 
@@ -56,11 +58,12 @@ def main() -> None:
     parser.add_argument("--guests", type=int, default=20)
     parser.add_argument("--events", type=int, default=300, help="that each guest records")
     parser.add_argument("--folder", type=Path, default=ROOT / "build", help="on the disk to be measured")
-    parser.add_argument("--serve", choices=["parse", "provider"], help=argparse.SUPPRESS)
+    parser.add_argument("--serve", choices=["parse", "force", "provider"], help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        return serve(arguments.serve, arguments.port)
+        return serve(arguments.serve, arguments.port, arguments.file)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-gateway-", dir=arguments.folder) as place:
         print(json.dumps(measure(Path(place), arguments)))
@@ -68,11 +71,12 @@ def main() -> None:
 
 def measure(place: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
-        port, parsing = (stack.enter_context(served(name)) for name in ("provider", "parse"))
-        gateway = stack.enter_context(gateway_of(place / "gateway", port))
+        ports = {name: stack.enter_context(served(name, place / name)) for name in ("parse", "force")}
+        parsing, port = ports["parse"], stack.enter_context(served("provider", place))
+        gateway = ports["gateway"] = stack.enter_context(gateway_of(place / "gateway", port))
         result = {"fdatasync_ms": floor(place / "floor", arguments.rounds)}
-        result["push"] = pushes(gateway, parsing, 1, arguments.rounds)
-        result["push_of_100"] = pushes(gateway, parsing, BATCH, arguments.rounds // 5, first=1 << 20)
+        result["push"] = pushes(ports, 1, arguments.rounds)
+        result["push_of_100"] = pushes(ports, BATCH, arguments.rounds // 5, first=1 << 20)
         result["pushes_at_once"] = bursts(gateway, parsing, arguments.rounds // 20)
         result["relayed_call"] = calls(gateway, port, arguments.calls)
     return result | {"guests_at_once": at_once(place, arguments.guests, arguments.events)}
@@ -81,8 +85,8 @@ def measure(place: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 # Servers.
 
 
-def serve(name: str, port: int) -> None:
-    """The parsing server or the provider, in the foreground, with the gateway's own server settings."""
+def serve(name: str, port: int, path: Path) -> None:
+    """One of the servers to compare with, in the foreground, with the gateway's own server settings."""
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import JSONResponse
@@ -93,6 +97,13 @@ def serve(name: str, port: int) -> None:
     async def parse(request: Request) -> JSONResponse:
         return JSONResponse({"watermark": len(json.loads(await request.body())["events"])})
 
+    async def force(request: Request) -> JSONResponse:
+        body = await request.body()
+        rows = json.loads(body)["events"]
+        file.write(body)
+        os.fdatasync(file.fileno())
+        return JSONResponse({"watermark": len(rows)})
+
     async def provider(request: Request) -> JSONResponse:
         await request.body()
         await asyncio.sleep(PROVIDER_SECONDS)
@@ -101,16 +112,19 @@ def serve(name: str, port: int) -> None:
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return JSONResponse({"id": "gen", "choices": [choice], "usage": usage})
 
-    path, handler = {"parse": ("/v1/events", parse), "provider": ("/v1/chat/completions", provider)}[name]
-    app = Starlette(routes=[Route(path, handler, methods=["POST"])])
-    asyncio.run(_server(app).serve(sockets=[listen("127.0.0.1", port)]))
+    handler = {"parse": parse, "force": force, "provider": provider}[name]
+    route = "/v1/chat/completions" if name == "provider" else "/v1/events"
+    app = Starlette(routes=[Route(route, handler, methods=["POST"])])
+    with open(path, "wb", buffering=0) if name == "force" else contextlib.nullcontext() as file:
+        asyncio.run(_server(app).serve(sockets=[listen("127.0.0.1", port)]))
 
 
 @contextlib.contextmanager
-def served(name: str) -> Iterator[int]:
-    """The port of a server process of this file."""
+def served(name: str, path: Path) -> Iterator[int]:
+    """The port of a server process of this file. path: where it may write."""
     port = free_port()
-    child = subprocess.Popen([sys.executable, __file__, "--serve", name, "--port", str(port)])
+    command = [sys.executable, __file__, "--serve", name, "--port", str(port), "--file", str(path)]
+    child = subprocess.Popen(command)
     try:
         wait_for(port)
         yield port
@@ -177,22 +191,25 @@ class Side:
         return round(statistics.median(self.seconds[WARM_UP:]) * 1000, 3)
 
 
-def in_turn(one: Side, other: Side, rounds: int, body_of: Callable[[int], bytes]) -> None:
-    """Each round asks both the same; who is asked first changes with each round."""
+def in_turn(sides: list[Side], rounds: int, body_of: Callable[[int], bytes]) -> None:
+    """Each round asks all the same; who is asked first changes with each round."""
     for number in range(rounds + WARM_UP):
-        body = body_of(number)
-        for side in (one, other) if number % 2 else (other, one):
+        body, at = body_of(number), number % len(sides)
+        for side in sides[at:] + sides[:at]:
             side.ask(body)
 
 
-def pushes(gateway: int, parsing: int, size: int, rounds: int, first: int = 1) -> dict[str, Any]:
-    durable, parsed = Side(gateway, "/v1/events"), Side(parsing, "/v1/events")
-    in_turn(durable, parsed, rounds, lambda number: body_from(first + number * size, size))
+def pushes(ports: dict[str, int], size: int, rounds: int, first: int = 1) -> dict[str, Any]:
+    sides = {name: Side(port, "/v1/events") for name, port in ports.items()}
+    in_turn(list(sides.values()), rounds, lambda number: body_from(first + number * size, size))
+    durable, parsed, forced = (sides[name].median_ms for name in ("gateway", "parse", "force"))
     return {
         "rounds": rounds,
-        "durable_ms": durable.median_ms,
-        "parsed_ms": parsed.median_ms,
-        "rate_ratio": round(parsed.median_ms / durable.median_ms, 3),
+        "durable_ms": durable,
+        "parsed_ms": parsed,
+        "forced_ms": forced,
+        "rate_ratio": round(parsed / durable, 3),
+        "rate_ratio_of_forced": round(parsed / forced, 3),
     }
 
 
@@ -249,7 +266,7 @@ def row(number: int) -> dict[str, object]:
 def calls(gateway: int, provider: int, rounds: int) -> dict[str, Any]:
     body = json.dumps(call()).encode()
     relayed, direct = (Side(port, "/v1/chat/completions") for port in (gateway, provider))
-    in_turn(relayed, direct, rounds, lambda number: body)
+    in_turn([relayed, direct], rounds, lambda number: body)
     return {
         "rounds": rounds,
         "body_bytes": len(body),

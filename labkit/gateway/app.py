@@ -53,8 +53,9 @@ class Gateway:
     async def events(self, request: Request) -> Response:
         try:
             answer = await self.pushes.accept(await _body(request), request.client)
-            conflicts = {"conflicts": answer.conflicts} if answer.conflicts else {}
-            return JSONResponse({"watermark": answer.watermark} | conflicts)
+            if answer.conflicts:
+                return JSONResponse({"watermark": answer.watermark, "conflicts": answer.conflicts})
+            return Response(b'{"watermark":%d}' % answer.watermark, media_type="application/json")
         except ForeignRun as error:
             raise Refusal(409, "foreign_run", str(error)) from None
         except BadEvents as error:

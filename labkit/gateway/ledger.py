@@ -193,12 +193,12 @@ class Ledger:
         number = body.get("id")
         if kind == "event" and type(number) is int:
             self._note(body, place)
-        elif kind == "conflict":
-            self._conflicts.add((body.get("id", 0), _digest(known_by(body))))
+        elif kind == "conflict" and type(number) is int:
+            self._conflicts.add((number, _digest(known_by(body))))
         elif kind == "reserved" and type(number) is int:
             self.under_way[number] = body
-        elif kind == "exchange":
-            self.under_way.pop(body.get("id", 0), None)
+        elif kind == "exchange" and type(number) is int:
+            self.under_way.pop(number, None)
 
     def _checked(self, run_id: object, pairs: Pairs) -> list[Row]:
         if run_id != self.run_id:
