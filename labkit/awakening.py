@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 
-from labkit import guest_agent
+from labkit import boot, guest_agent
 from labkit.errors import UNREACHABLE, LabError
 from labkit.guest import Hypervisor
 from labkit.place import Place
@@ -20,7 +20,8 @@ AGENT_SECONDS = 180
 def renew(hypervisor: Hypervisor, place: Place, mode: str) -> None:
     """Step the clock and reseed the kernel's generator; sshd starts after it, so no key is used before."""
     if mode == COLD:
-        guest_agent.wait(hypervisor, place.name, AGENT_SECONDS)  # the time is told when the boot is over
+        boot.wait(hypervisor, place.name, place.address)  # the time is told when the boot is over
+        guest_agent.wait(hypervisor, place.name, AGENT_SECONDS)
         guest_agent.run(hypervisor, place.name, [RESUME_PROGRAM], f"{_time_and_seed()}\n".encode())
         return
     answer = guest_agent.ask_over(hypervisor, RESUME_CHANNEL, place.name, _time_and_seed())

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit import drift, network_gate, ownership, session, snapshot, state
+from labkit import boot, drift, network_gate, ownership, session, snapshot, state
 from labkit.config import Lab
 from labkit.disks import FIXED, WRITABLE
 from labkit.errors import UNREACHABLE, USAGE, LabError
@@ -141,6 +141,7 @@ def _demand_guest(lab: Lab) -> None:
         network_gate.switch(lab, state.read(lab.dir).get("network", network_gate.OPEN))
         hypervisor.start_network(lab.name)
         hypervisor.start(lab.name)
+        boot.wait(hypervisor, lab.name, lab.address)
 
 
 def _define_as_it_was(where: snapshot.Place, hypervisor: Hypervisor, found: str) -> None:

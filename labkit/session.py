@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from labkit import network_gate, playbooks, snapshot, state
+from labkit import boot, network_gate, playbooks, snapshot, state
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
 from labkit.gateway import awake, keys, process
@@ -165,4 +165,5 @@ def _bring_up(where: snapshot.Place, keep: bool, progress: Progress) -> None:
             raise LabError(f"the guest '{where.name}' is paused", "`lab status` says why", UNREACHABLE)
         hypervisor.start_network(where.name)
         hypervisor.start(where.name)
+        boot.wait(hypervisor, where.name, where.address)
     Shell(where.address, where.keys_dir, seconds=BOOT_SECONDS).client.close()

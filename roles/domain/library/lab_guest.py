@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from labkit import disks, guest_agent, ownership, state
+from labkit import boot, disks, guest_agent, ownership, state
 from labkit.errors import NOT_READY, LabError
 from labkit.guest import Hypervisor
 
@@ -25,6 +25,7 @@ options:
   seed: {type: dict, description: Files of the cloud-init seed (built)}
   network_xml: {type: str, description: The network's definition (built)}
   domain_xml: {type: str, description: The domain's definition (built)}
+  address: {type: str, description: Where its sshd will answer (running, rebooted)}
 """
 
 OPTIONS = {
@@ -36,11 +37,16 @@ OPTIONS = {
     "seed": {"type": "dict", "no_log": True},
     "network_xml": {"type": "str"},
     "domain_xml": {"type": "str"},
+    "address": {"type": "str"},
 }
-NEEDED = [("state", "built", ("image_folder", "data_disk_gb", "seed", "network_xml", "domain_xml"))]
+NEEDED = [
+    ("state", "built", ("image_folder", "data_disk_gb", "seed", "network_xml", "domain_xml")),
+    ("state", "running", ("address",)),
+    ("state", "rebooted", ("address",)),
+]
 
 
-def build(hypervisor: Hypervisor, wanted: dict) -> bool:
+def build(hypervisor: Hypervisor, wanted: dict) -> dict:
     """Fresh disks on the image, the seed, the network and the domain's definition; off afterwards.
 
     Does nothing when the guest was built from exactly this already.
@@ -51,7 +57,7 @@ def build(hypervisor: Hypervisor, wanted: dict) -> bool:
     ours = ownership.claim(lab_dir)
     recipe = hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()
     if state.read(lab_dir).get("built") == recipe and hypervisor.domain(name) is not None:
-        return hypervisor.ensure_network(name, wanted["network_xml"], ours["network"])
+        return {"changed": hypervisor.ensure_network(name, wanted["network_xml"], ours["network"])}
     hypervisor.stop(name)
     state.update(lab_dir, built=None, fingerprint=None)  # an older set does not belong to these disks
     folder.mkdir(mode=0o711, exist_ok=True)
@@ -72,33 +78,38 @@ def build(hypervisor: Hypervisor, wanted: dict) -> bool:
             "filter": ours["filter"],
         },
     )
-    return True
+    return {"changed": True}
 
 
-def run(hypervisor: Hypervisor, wanted: dict) -> bool:
-    """Cold boot unless it runs already."""
-    if hypervisor.state(wanted["name"]) == "running":
-        return False
+def run(hypervisor: Hypervisor, wanted: dict) -> dict:
+    """Cold boot unless it runs already; returns when its sshd answers."""
+    is_new = hypervisor.state(wanted["name"]) != "running"
     hypervisor.start(wanted["name"])
-    return True
+    return {"changed": is_new, **_awaited(hypervisor, wanted)}
 
 
-def reboot(hypervisor: Hypervisor, wanted: dict) -> bool:
+def reboot(hypervisor: Hypervisor, wanted: dict) -> dict:
     """Off and on again with the same disks: what the snapshot holds has booted once as it is."""
     guest_agent.shut_down(hypervisor, wanted["name"])
     hypervisor.start(wanted["name"])
-    return True
+    return {"changed": True, **_awaited(hypervisor, wanted)}
 
 
-def switch_off(hypervisor: Hypervisor, wanted: dict) -> bool:
+def _awaited(hypervisor: Hypervisor, wanted: dict) -> dict:
+    resets = boot.wait(hypervisor, wanted["name"], wanted["address"])
+    return {"line": f"the guest stood still in its boot and was reset: {resets} times"} if resets else {}
+
+
+def switch_off(hypervisor: Hypervisor, wanted: dict) -> dict:
     """Power off; the disks stay."""
-    return hypervisor.stop(wanted["name"])
+    return {"changed": hypervisor.stop(wanted["name"])}
 
 
-def remove(hypervisor: Hypervisor, wanted: dict) -> list[str]:
+def remove(hypervisor: Hypervisor, wanted: dict) -> dict:
     """Undefine what `up` recorded as ours; says what that was."""
     ownership.refuse_foreign(hypervisor, wanted["name"], Path(wanted["dir"]))
-    return hypervisor.remove(wanted["name"])
+    removed = hypervisor.remove(wanted["name"])
+    return {"changed": bool(removed), "removed": removed}
 
 
 ACTIONS = {"built": build, "running": run, "rebooted": reboot, "off": switch_off, "absent": remove}
@@ -113,7 +124,7 @@ def main() -> None:
             done = ACTIONS[module.params["state"]](hypervisor, module.params)
     except (LabError, OSError) as error:
         module.fail_json(msg=str(error), lab_code=getattr(error, "code", NOT_READY))
-    module.exit_json(changed=bool(done), removed=done if isinstance(done, list) else [])
+    module.exit_json(**done)
 
 
 if __name__ == "__main__":
