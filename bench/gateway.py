@@ -5,8 +5,8 @@ usage: .venv/bin/python bench/gateway.py [--rounds N] [--calls N] [--guests N] [
 All over HTTP between processes, the sides in turn, medians. The other side of a push is a server of the same
 stack and settings that parses the body and answers; a third one parses, appends the body to a file and forces
 it (fdatasync), which is what this disk asks of whoever answers durably. The other side of a relayed call is
-its provider itself, which takes 50 ms. Then many guests at once, each with a gateway process of its own, which
-serves one run; the guests are the harness's own recorder and sender, and each sends what it has twice, as
+its provider itself, which takes 50 ms. Then many guests at once, each with a gateway process of its own (it
+serves one run); the guests are the harness's own recorder and sender, and each sends what it has twice, as
 after a crash.
 Prints JSON: milliseconds, ratios, and what was lost or held twice.
 """

@@ -74,11 +74,19 @@ def _kind(number: int, held: dict[int, Row], told: dict[int, Row]) -> str:
     here = content(told[number])
     if here == content(held[number]):
         return ""
+    if _swapped(number, held, told):
+        return ALTERED
     if number + 1 in held and here == content(held[number + 1]) and _moved(number, 1, held, told):
         return MISSING  # it was cut out and the ids behind it closed up
     if number + 1 in told and content(told[number + 1]) == content(held[number]):
         return FORGED if _moved(number + 1, -1, held, told) else ALTERED
     return ALTERED
+
+
+def _swapped(number: int, held: dict[int, Row], told: dict[int, Row]) -> bool:
+    """Whether this row and the next changed places, and the one behind them is where it was."""
+    places = ((number, number + 1), (number + 1, number), (number + 2, number + 2))
+    return all(content(told.get(here, {})) == content(held.get(there, {})) for here, there in places)
 
 
 def _moved(number: int, by: int, held: dict[int, Row], told: dict[int, Row]) -> bool:
