@@ -2,18 +2,27 @@
 
 usage: .venv/bin/python bench/engine.py [--hours H] [--without-mini]
 
-A whole session is simulated on a real disk (build/bench): loop, tools, prompts, both databases with their
-fsyncs, events pushed; what models and shell take is left out. The same texts, commands and outputs are then
-played to mini-swe-agent's agent with its scripted model, saving its trajectory after each step as it does. It
-gets a virtual environment of its own below build/bench. Prints JSON: milliseconds, memory, ratios.
+What is compared. Ours: a whole simulated session on a real disk (build/bench), which is everything between
+two answers of a model: loop, tools but for the shell's own processes, prompts, the openai client's
+requests, both databases with their fsyncs, events pushed, and the calls for digests and verdicts. Theirs:
+mini-swe-agent's agent loop with its scripted model, saving its trajectory after each step as it does, in a
+process and a virtual environment of its own; it plays the same texts, commands and outputs. In neither does
+a model think or a shell run. Their scripted model holds one reply at a time: a model is saved with the
+trajectory, and a script of the whole session would be written again at each step, which no real model does.
+
+They take turns of SPAN steps, so that other work on the machine meets both alike. Times are by the wall
+clock (disks included) and by the processor's (`cpu`), which other work disturbs less. Prints JSON:
+milliseconds a step, memory, ratios; `flat` is the median of the last SPAN steps over the first SPAN.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -26,7 +35,8 @@ CACHE = ROOT / "build" / "bench"
 MINI = "mini-swe-agent==2.4.6"
 # What its agent loop and its scripted model import; the rest (litellm and more) is for real models.
 MINI_NEEDS = ("pydantic", "jinja2", "python-dotenv", "platformdirs", "rich", "pyyaml", "requests")
-SPAN = 100  # steps at either end
+SPAN = 100  # steps at either end, and of one turn
+Times = tuple[float, float]  # wall and processor seconds
 
 
 def main() -> None:
@@ -36,86 +46,133 @@ def main() -> None:
     parser.add_argument("--mini", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.mini:
-        return print(json.dumps(mini(json.loads(arguments.mini.read_text()), arguments.mini.parent)))
+        return mini(arguments.mini)
     CACHE.mkdir(parents=True, exist_ok=True)
-    result, script = ours(arguments.hours)
-    if not arguments.without_mini:
-        theirs = beside(script)
-        result["mini_swe_agent"] = theirs
-        result["ratio_to_mini_swe_agent"] = round(result["mean_ms"] / theirs["mean_ms"], 3)
+    theirs = None if arguments.without_mini else Beside()
+    result = ours(arguments.hours, theirs)
+    if theirs:
+        result["mini_swe_agent"] = beside = figures(theirs.steps)
+        for name in ("mean_ms", "mean_cpu_ms"):
+            result[f"ratio_to_mini_swe_agent_of_{name}"] = round(result[name] / beside[name], 3)
     print(json.dumps(result))
 
 
-def ours(hours: float) -> tuple[dict[str, Any], list[dict]]:
-    """Figures, and the trajectory as mini-swe-agent can play it."""
+def now() -> Times:
+    return time.perf_counter(), time.process_time()
+
+
+class Stopwatch:
+    """The time between a model's answer and its next question, by step."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, Times] = {}
+        self.left = now()
+
+    def asked(self, step: int) -> None:
+        wall, cpu = self.steps.get(step, (0.0, 0.0))
+        at = now()
+        self.steps[step] = wall + at[0] - self.left[0], cpu + at[1] - self.left[1]
+
+    def answered(self) -> None:
+        self.left = now()
+
+
+def ours(hours: float, theirs: Beside | None) -> dict[str, Any]:
     sys.path.insert(0, str(ROOT))
+    import openai.types.chat  # noqa: F401 - else the first step would pay for it
+
     from labkit.simulation import session
     from labkit.simulation.provider import Provider
 
-    seconds: dict[int, float] = {}
-    memory: dict[int, int] = {}
+    folder, memory = CACHE / "session", {}
+    watch = Stopwatch()
 
     class Timed(Provider):
-        """Adds the time between its calls to the step it was last asked for."""
-
-        left = time.perf_counter()
-
         async def handle_async_request(self, request: Any) -> Any:
-            seconds[self.step] = seconds.get(self.step, 0.0) + time.perf_counter() - self.left
+            watch.asked(self.step)
             try:
                 return await super().handle_async_request(request)
             finally:
-                memory.setdefault(self.step, _resident())
-                self.left = time.perf_counter()
+                if self.step not in memory:
+                    memory[self.step] = _resident()
+                    if theirs and self.step % SPAN == 0:
+                        theirs.play(trajectory(folder, len(theirs.steps)))
+                watch.answered()
 
-    folder = CACHE / "session"
     shutil.rmtree(folder, ignore_errors=True)
     before, session.Provider = session.Provider, Timed
     try:
         result = session.simulate("honest", seed=1, minutes=hours * 60, folder=folder)
     finally:
         session.Provider = before
-    steps = [seconds[step] for step in sorted(seconds) if step > 0]
-    resident = [memory[step] for step in sorted(memory) if step > 0]
-    told = figures(steps) | {"hours": hours, "simulated_seconds": result.simulated_seconds}
-    told["memory_mb_after_100_steps"], told["memory_mb_last"] = resident[SPAN], resident[-1]
-    told["memory_growth"] = round(resident[-1] / resident[SPAN], 3)
-    return told, trajectory(result)
+    last = max(watch.steps)
+    if theirs:
+        theirs.play(trajectory(folder, len(theirs.steps)))
+        theirs.close()
+    told = figures([watch.steps[step] for step in sorted(watch.steps) if step > 0])
+    told |= {"hours": hours, "simulated_seconds": result.simulated_seconds}
+    at = min(SPAN, last)
+    told |= {"memory_mb_after_100_steps": round(memory[at], 1), "memory_mb_last": round(memory[last], 1)}
+    return told | {"memory_growth": round(memory[last] / memory[at], 3)}
 
 
-def figures(steps: list[float]) -> dict[str, Any]:
-    first, last = statistics.median(steps[:SPAN]), statistics.median(steps[-SPAN:])
-    return {
-        "steps": len(steps),
-        "mean_ms": round(statistics.mean(steps) * 1000, 2),
-        "first_100_median_ms": round(first * 1000, 2),
-        "last_100_median_ms": round(last * 1000, 2),
-        "last_over_first": round(last / first, 3),
-    }
+def figures(steps: list[Times]) -> dict[str, Any]:
+    told: dict[str, Any] = {"steps": len(steps)}
+    for name, at in (("", 0), ("_cpu", 1)):
+        times = [step[at] * 1000 for step in steps]
+        first, last = statistics.median(times[:SPAN]), statistics.median(times[-SPAN:])
+        told |= {f"mean{name}_ms": round(statistics.mean(times), 2)}
+        told |= {f"first_100_median{name}_ms": round(first, 2), f"last_100_median{name}_ms": round(last, 2)}
+        told |= {f"flat{name}": round(last / first, 3)}
+    return told
 
 
-def _resident() -> int:
+def _resident() -> float:
     """Megabytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") >> 20
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
-def trajectory(result: Any) -> list[dict]:
-    """text, command and output of each step, as recorded."""
+def trajectory(folder: Path, after: int) -> list[dict]:
+    """text, command and output of each step behind that one, as recorded so far."""
     sql = (
         "SELECT step_number, event_type, COALESCE(command_or_input, sanitized_output, '') "
-        "FROM execution_logs WHERE event_type IN ('WORKER_THOUGHT', 'TOOL_CALL', 'TOOL_RESULT') ORDER BY id"
+        "FROM execution_logs WHERE event_type IN ('WORKER_THOUGHT', 'TOOL_CALL', 'TOOL_RESULT') "
+        "AND step_number > ? ORDER BY id"
     )
     steps: dict[int, dict] = {}
     names = {"WORKER_THOUGHT": "text", "TOOL_CALL": "command", "TOOL_RESULT": "output"}
-    for number, word, said in result.query(sql):
-        step = steps.setdefault(number, {"text": "", "command": "", "output": ""})
-        step[names[word]] = step[names[word]] or said
+    with contextlib.closing(sqlite3.connect(folder / "telemetry" / "run.db")) as db:
+        for number, word, said in db.execute(sql, (after,)):
+            step = steps.setdefault(number, {"text": "", "command": "", "output": ""})
+            step[names[word]] = step[names[word]] or said
     return list(steps.values())
 
 
-def beside(script: list[dict]) -> dict[str, Any]:
-    """The same steps in mini-swe-agent, in a process of its own."""
+class Beside:
+    """mini-swe-agent in a process of its own: plays the steps that it is given, and waits."""
+
+    def __init__(self) -> None:
+        python = _installed()
+        line = [str(python), __file__, "--mini", str(CACHE / "mini.traj.json")]
+        own = {"MSWEA_SILENT_STARTUP": "1", "MSWEA_GLOBAL_CONFIG_DIR": str(CACHE / "mini-config")}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(line, env=os.environ | own, **pipes)
+        self.steps: list[Times] = []
+
+    def play(self, script: list[dict]) -> None:
+        if script:
+            self.process.stdin.write(json.dumps(script) + "\n")
+            self.process.stdin.flush()
+            self.steps += [tuple(times) for times in json.loads(self.process.stdout.readline())]
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def _installed() -> Path:
+    """Its python; installs it the first time."""
     python = CACHE / "mini" / "bin" / "python"
     if not (CACHE / "mini" / "installed").exists():
         uv = [str(ROOT / ".venv/bin/uv"), "-q"]
@@ -124,46 +181,56 @@ def beside(script: list[dict]) -> dict[str, Any]:
         subprocess.run([*install, "--no-deps", MINI], check=True)
         subprocess.run([*install, *MINI_NEEDS], check=True)
         (CACHE / "mini" / "installed").touch()
-    place = CACHE / "script.json"
-    place.write_text(json.dumps(script))
-    line = [str(python), __file__, "--mini", str(place)]
-    own = os.environ | {"MSWEA_SILENT_STARTUP": "1", "MSWEA_GLOBAL_CONFIG_DIR": str(CACHE / "mini-config")}
-    done = subprocess.run(line, env=own, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    return python
 
 
-def mini(script: list[dict], folder: Path) -> dict[str, Any]:
-    """Runs in mini-swe-agent's environment. Its shell answers from the script, as ours does."""
+def mini(saved: Path) -> None:
+    """Runs in mini-swe-agent's environment: a line of steps in, a line of times out.
+
+    Its shell answers from the steps, as ours does.
+    """
     from minisweagent.agents.default import DefaultAgent
     from minisweagent.environments.local import LocalEnvironment
     from minisweagent.models.test_models import DeterministicModel, make_output
 
-    seconds: list[float] = []
+    script: list[dict] = []
+    watch = Stopwatch()
+
+    def more() -> None:
+        """The steps are played, the last one's saving included: tell of them, and wait for others."""
+        if watch.steps:
+            print(json.dumps(list(watch.steps.values())), flush=True)
+            watch.steps.clear()
+        if not (line := sys.stdin.readline()):
+            raise SystemExit
+        script.extend(json.loads(line))
 
     class Scripted(DeterministicModel):
-        left = time.perf_counter()
+        asked = 0
 
-        def query(self, messages: list[dict], **more: Any) -> dict:
-            seconds.append(time.perf_counter() - self.left)
+        def query(self, messages: list[dict], **told: Any) -> dict:
+            if self.asked:  # what came before the first question is no step
+                watch.asked(self.asked)
+            if self.asked == 0 or not script:
+                more()
+            self.asked += 1
+            step = script[0]
+            self.config.outputs = [make_output(step["text"], [{"command": step["command"]}], 0.0)]
+            self.current_index = -1
             try:
-                return super().query(messages, **more)
+                return super().query(messages, **told)
             finally:
-                self.left = time.perf_counter()
+                watch.answered()
 
     class Answering(LocalEnvironment):
-        at = 0
-
         def execute(self, action: dict, cwd: str = "", *, timeout: int | None = None) -> dict:
-            output, self.at = script[self.at]["output"], self.at + 1
-            return {"output": output, "returncode": 0, "exception_info": ""}
+            return {"output": script.pop(0)["output"], "returncode": 0, "exception_info": ""}
 
-    outputs = [make_output(step["text"], [{"command": step["command"]}], 0.0) for step in script]
     agent = DefaultAgent(
-        Scripted(outputs=outputs, cost_per_call=0.0), Answering(), system_template="You work alone.",
-        instance_template="{{task}}", step_limit=len(script), output_path=folder / "mini.traj.json",
+        Scripted(outputs=[], cost_per_call=0.0), Answering(), system_template="You work alone.",
+        instance_template="{{task}}", output_path=saved,
     )  # fmt: skip
     agent.run("Look around.")
-    return figures(seconds[1:])
 
 
 if __name__ == "__main__":

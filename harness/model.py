@@ -124,7 +124,8 @@ class Model:
         row |= {"finish_reason": finish, "cost_usd": cost}
         row |= {"prompt_tokens": usage.prompt, "completion_tokens": usage.completion}
         row |= {"cached_tokens": usage.cached, "reasoning_tokens": usage.reasoning}
-        self.recorder.insert("api_requests", row | {"latency_seconds": round(self.clock.now() - began, 3)})
+        row |= {"latency_seconds": round(self.clock.now() - began, 3)}
+        self.recorder.insert("api_requests", row, later=True)  # with the event that tells what came of it
 
     def _give_up_or_wait(self, failure: Failure, attempt: int, odd: int, patience: float) -> None:
         outage = failure.kind in OUTAGES

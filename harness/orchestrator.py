@@ -189,9 +189,9 @@ class Orchestrator:
         messages = self.context.outgoing(nudges, told)
         offered = tools.schemas(self.desk.offered())
         reply = self.model.ask("worker", messages, offered, deadline=max(5.0, self.clock.for_work()))
-        self.recorder.event(
-            events.WORKER_THOUGHT, reply.usage, reply.cost, sanitized_output=clean(reply.text).strip()
-        )
+        said = {"sanitized_output": clean(reply.text).strip()}
+        is_followed = bool(runnable(reply))  # by a TOOL_CALL, at once
+        self.recorder.event(events.WORKER_THOUGHT, reply.usage, reply.cost, later=is_followed, **said)
         if reply.cut:
             self.recorder.event(
                 events.API_ERROR, sanitized_output="reply cut by the token limit; no call of it was run"

@@ -100,11 +100,12 @@ class Repetition:
         """Commands that came too often: command, fingerprint, how often, in how many steps."""
         found = []
         commands = {mark: command for calls in self.steps for command, mark in calls}
+        marks = [{mark for _, mark in calls} for calls in self.steps]
         for mark, command in commands.items():
             factor = 2 if _WAITS.search(command) else 1
             within = factor * self.window
             limit = factor * (self.limit - (self.warned.get(command) == mark and self.limit > 2))
-            times = sum(any(mark == seen for _, seen in calls) for calls in self.steps[-within:])
+            times = sum(mark in seen for seen in marks[-within:])
             if times >= limit:
                 found.append((command, mark, times, within))
         return found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 BY_ID = ("execution_logs", "file_registry", "api_requests")
 BY_KEY = ("session_state", "prompts", "workspace_files")
@@ -69,9 +71,23 @@ def in_one(db: sqlite3.Connection, sql: str, rows: list) -> None:
     if len(rows) == 1:
         db.execute(sql, rows[0])
         return
+    with _transaction(db):
+        db.executemany(sql, rows)
+
+
+def each_in_one(db: sqlite3.Connection, statements: list[tuple[str, list]]) -> list[int]:
+    """The same for statements with their values, of several tables. Returns the ids of their rows."""
+    if len(statements) == 1:
+        return [db.execute(*statements[0]).lastrowid or 0]
+    with _transaction(db):
+        return [db.execute(*statement).lastrowid or 0 for statement in statements]
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
     db.execute("BEGIN IMMEDIATE")
     try:
-        db.executemany(sql, rows)
+        yield
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:

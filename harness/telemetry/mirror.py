@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.telemetry.aside import move_aside
-from harness.telemetry.copies import agree, copy_missing, in_one, integrity, last_id, missing, put
+from harness.telemetry.copies import agree, copy_missing, integrity, last_id, missing, put
 from harness.telemetry.patience import NoAnswerError, Patience
 
 SCHEMA = Path(__file__).with_name("schema.sql")
@@ -68,12 +68,15 @@ class Mirror:
         self._mounted = self._mounted or os.path.ismount(self.path.parent)
         return copied
 
-    def write(self, sql: str, rows: list[list]) -> None:
-        """Begin to write; raises what went wrong with the write before. `settle` waits for this one."""
+    def write(self, work: Callable[[sqlite3.Connection], Any]) -> None:
+        """Begin to write: `work` is given the database. `settle` waits for it.
+
+        Raises what went wrong with the write before.
+        """
         self.settle()
         if self.db is not None:
             self._in_use = self.db
-            self._patience.start(lambda: in_one(self._in_use, sql, rows), self._drop)
+            self._patience.start(lambda: work(self._in_use), self._drop)
 
     def settle(self) -> None:
         """Wait for the write that was begun, if any. Raises what it raised."""

@@ -7,21 +7,19 @@ before the next one: the copies are never more than one write apart, and equal a
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from harness.money import Usage
 from harness.telemetry import events
-from harness.telemetry.copies import in_one
+from harness.telemetry.copies import BY_KEY, each_in_one, in_one
 from harness.telemetry.mirror import FAILURES, Mirror, connect
 
 HIDDEN = "[run token]"
-_PUT_STATE = (
-    "INSERT INTO session_state (key, value, updated_at) VALUES (?, ?, ?) "
-    "ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"
-)
 
 
 class Recorder:
@@ -38,6 +36,8 @@ class Recorder:
         self.shown = shown if all(shown) else None
         self.step, self.phase = 0, "EXPLORATION"
         self._least_elapsed = 0.0
+        self._waiting: list[tuple[str, dict]] = []  # table and row
+        self._refused = False  # the last attempt to write what waits failed
         # The figures are final: the mirror's troubles are only its state from here on.
         self.sealing = self.state().get("status") == "sealed"
         self.mirror = Mirror(mirror, self.db)
@@ -53,9 +53,10 @@ class Recorder:
         return self.mirror.state
 
     def event(
-        self, word: str, usage: Usage | None = None, cost: float | None = None, **columns: object
-    ) -> int:
-        """Append one row of execution_logs; durable when this returns. Returns its id."""
+        self, word: str, usage: Usage | None = None, cost: float | None = None, later: bool = False,
+        **columns: object,
+    ) -> int:  # fmt: skip
+        """Append one row of execution_logs; durable when this returns. later: see `insert`."""
         if word not in events.WORDS:
             raise ValueError(f"not an event word: {word}")
         row = {
@@ -68,22 +69,25 @@ class Recorder:
         if usage is not None:
             row |= {"prompt_tokens": usage.prompt, "completion_tokens": usage.completion}
             row |= {"cached_tokens": usage.cached, "cost_usd": cost}
-        return self.insert("execution_logs", row)
+        return self.insert("execution_logs", row, later)
 
-    def insert(self, table: str, row: dict) -> int:
-        """Insert one row with a time stamp of its own into both copies. Returns its id."""
+    def insert(self, table: str, row: dict, later: bool = False) -> int:
+        """Insert one row with a time stamp of its own into both copies. Returns its id.
+
+        later: in one transaction with the next row, since nothing will be done before that one is durable;
+        returns 0. Whatever is asked of the record finds it.
+        """
         row = {"timestamp": self.stamped(), **{name: self.mask(value) for name, value in row.items()}}
-        names = ", ".join(row)
-        marks = ", ".join("?" * len(row))
-        sql = f"INSERT INTO {table} ({names}) VALUES ({marks})"
-        row_id = self.db.execute(sql, list(row.values())).lastrowid
-        self._mirror(f"INSERT INTO {table} (id, {names}) VALUES (?, {marks})", [[row_id, *row.values()]])
-        return int(row_id or 0)
+        if later:
+            self._waiting.append((table, row))
+            return 0
+        return self._insert([*self._waiting, (table, row)])
 
     def register(self, file_path: str, file_type: str, version: int) -> None:
         """One row of file_registry. A path that is known already keeps its first row."""
         if not self.query("SELECT 1 FROM file_registry WHERE file_path = ?", file_path):
-            self.insert("file_registry", {"file_path": file_path, "file_type": file_type, "version": version})
+            row = {"file_path": file_path, "file_type": file_type, "version": version}
+            self.insert("file_registry", row, later=True)  # with the call's result
             self._files[file_type] += 1
 
     def registered(self, file_type: str) -> int:
@@ -91,13 +95,14 @@ class Recorder:
         return self._files[file_type]
 
     def checkpoint(self, state: dict[str, str]) -> None:
-        """Write what changed of session_state in one transaction, and look after the mirror."""
+        """Write what waits and what changed of session_state in one transaction. Look after the mirror."""
         now = self.stamped()
         masked = {key: self.mask(value) for key, value in state.items()}
         fresh = {key: value for key, value in masked.items() if self._stored.get(key) != value}
-        if fresh:
-            self._both(_PUT_STATE, [[key, value, now] for key, value in fresh.items()])
-            self._stored |= fresh
+        rows = [{"key": key, "value": value, "updated_at": now} for key, value in fresh.items()]
+        if found := [*self._waiting, *(("session_state", row) for row in rows)]:
+            self._insert(found)
+        self._stored |= fresh
         self.tend_mirror()
 
     def workspace_files(self, rows: list[tuple]) -> None:
@@ -113,6 +118,7 @@ class Recorder:
         return dict(self.query("SELECT key, value FROM session_state"))
 
     def query(self, sql: str, *values: object) -> list[tuple]:
+        self._insert_waiting()
         return self.db.execute(sql, values).fetchall()
 
     def mask(self, value: object) -> object:
@@ -142,13 +148,35 @@ class Recorder:
                 self.mirror.leave(error)
             self.mirror.close()
 
-    def _both(self, sql: str, rows: list) -> None:
-        in_one(self.db, sql, rows)
-        self._mirror(sql, rows)
+    def _insert_waiting(self) -> None:
+        if self._waiting:
+            self._insert(list(self._waiting))
 
-    def _mirror(self, sql: str, rows: list) -> None:
+    def _insert(self, rows: list[tuple[str, dict]]) -> int:
+        """Returns the id of the last. What the disk refuses while it waits is tried once more."""
         try:
-            self.mirror.write(sql, rows)
+            ids = each_in_one(self.db, [_statement(table, row) for table, row in rows])
+        except BaseException as error:
+            self._refused = isinstance(error, sqlite3.OperationalError) and not self._refused
+            if not self._refused:
+                self._waiting.clear()  # it must not stand in the way of all others
+            raise
+        self._waiting.clear()
+        self._refused = False
+        known = [
+            _statement(table, _with_id(table, row, at)) for at, (table, row) in zip(ids, rows, strict=True)
+        ]
+        self._mirror(lambda db: each_in_one(db, known))
+        return ids[-1]
+
+    def _both(self, sql: str, rows: list) -> None:
+        self._insert_waiting()
+        in_one(self.db, sql, rows)
+        self._mirror(lambda db: in_one(db, sql, rows))
+
+    def _mirror(self, work: Callable[[sqlite3.Connection], Any]) -> None:
+        try:
+            self.mirror.write(work)
         except FAILURES as error:
             self._degrade(error)
 
@@ -198,6 +226,16 @@ class Recorder:
         words = (events.MIRROR_DEGRADED, events.MIRROR_HEALED)
         last = "SELECT event_type FROM execution_logs WHERE event_type IN (?, ?) ORDER BY id DESC LIMIT 1"
         return self.query(last, *words) == [(events.MIRROR_DEGRADED,)]
+
+
+def _statement(table: str, row: dict) -> tuple[str, list]:
+    verb = "INSERT OR REPLACE" if table in BY_KEY else "INSERT"
+    sql = f"{verb} INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
+    return sql, list(row.values())
+
+
+def _with_id(table: str, row: dict, at: int) -> dict:
+    return row if table in BY_KEY else {"id": at} | row
 
 
 def stamp() -> str:

@@ -14,6 +14,8 @@ from harness.commands import StopFlag
 from harness.gateway import FINISH_GRACE, GatewayLink
 from harness.orchestrator import Orchestrator
 from harness.phases import FINAL, PHASES
+from harness.telemetry import events
+from harness.telemetry.recorder import Recorder
 
 
 class Hand:
@@ -95,6 +97,19 @@ def test_a_finish_leaves_what_runs_some_seconds_and_then_none_until_it_is_taken(
     assert link.patience() == float("inf")
     link._poll()
     assert link.take_commands() == [], "an id that came once does not come again"
+
+
+def test_a_link_that_keeps_the_record_open_sees_each_new_row_and_pins_nothing(tmp_path):
+    recorder = Recorder(tmp_path / "a/run.db", tmp_path / "b/run.db", "", lambda: 1.0)
+    paths = SimpleNamespace(primary_db=tmp_path / "a/run.db")
+    link = GatewayLink(SimpleNamespace(gateway_url="http://127.0.0.1:9", token="t", run_id="r", paths=paths))
+    pushed = []
+    link._call = lambda path, body: pushed.extend(body["events"]) or {"watermark": pushed[-1]["id"]}
+    for _ in range(3):
+        recorder.event(events.GUARD)
+        assert link._push() is False, "one look is enough for what fits a batch"
+        assert recorder.query("PRAGMA wal_checkpoint(TRUNCATE)") == [(0, 0, 0)]
+    assert [row["id"] for row in pushed] == [1, 2, 3]
 
 
 def test_a_command_that_could_not_be_recorded_is_taken_again_and_in_order():

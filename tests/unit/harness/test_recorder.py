@@ -91,6 +91,67 @@ def test_an_event_outside_the_vocabulary_is_an_error(tmp_path):
         open_recorder(tmp_path).event("SOMETHING")
 
 
+def test_a_row_that_is_written_with_the_next_one_stands_before_it_in_both_copies(tmp_path):
+    recorder = open_recorder(tmp_path)
+    recorder.insert("api_requests", {"purpose": "worker"}, later=True)
+    recorder.event(events.WORKER_THOUGHT, sanitized_output="first", later=True)
+    assert all_rows(tmp_path / "a" / "run.db") == all_rows(tmp_path / "a" / "run.db", "api_requests") == []
+    assert recorder.event(events.TOOL_CALL, tool_name="read_file") == 2
+    assert [row[5] for row in all_rows(tmp_path / "a" / "run.db")] == ["WORKER_THOUGHT", "TOOL_CALL"]
+    recorder.checkpoint({})
+    assert_equal_copies(tmp_path / "a", tmp_path / "b")
+
+
+def test_who_asks_the_record_or_writes_a_checkpoint_finds_what_waits_in_it(tmp_path):
+    recorder = open_recorder(tmp_path)
+    recorder.insert("api_requests", {"cost_usd": 0.5}, later=True)
+    assert recorder.query("SELECT cost_usd FROM api_requests") == [(0.5,)]
+    recorder.event(events.WORKER_THOUGHT, later=True)
+    recorder.checkpoint({"step": "1"})
+    assert len(all_rows(tmp_path / "a" / "run.db")) == 1
+    assert_equal_copies(tmp_path / "a", tmp_path / "b")
+
+
+def test_what_waits_outlives_a_full_disk_and_a_row_that_cannot_be_written_holds_up_no_other(tmp_path):
+    recorder = open_recorder(tmp_path)
+    recorder.db.execute("PRAGMA query_only=1")  # as a disk that takes nothing
+    recorder.event(events.WORKER_THOUGHT, later=True)
+    with pytest.raises(sqlite3.OperationalError):
+        recorder.event(events.TOOL_CALL)
+    recorder.db.execute("PRAGMA query_only=0")
+    recorder.event(events.GUARD)
+    recorder.insert("api_requests", {"finish_reason": "\ud800"}, later=True)
+    with pytest.raises(UnicodeEncodeError):
+        recorder.event(events.WORKER_THOUGHT)
+    recorder.event(events.TOOL_RESULT)
+    words = [row[5] for row in all_rows(tmp_path / "a" / "run.db")]
+    assert words == ["WORKER_THOUGHT", "GUARD", "TOOL_RESULT"]
+
+
+def test_a_checkpoint_writes_what_changed_and_a_mirror_that_was_away_gets_all_of_it(tmp_path):
+    recorder = open_recorder(tmp_path)
+    recorder.checkpoint({"step": "1", "digest": "D"})
+    recorder.stamped = lambda: "2026-11-30 00:00:00"
+    recorder.checkpoint({"step": "2", "digest": "D"})
+    kept = {key: (value, at) for key, value, at in all_rows(tmp_path / "a" / "run.db", "session_state")}
+    assert kept["step"] == ("2", "2026-11-30 00:00:00")
+    assert kept["digest"][0] == "D" and kept["digest"][1] != "2026-11-30 00:00:00"
+    recorder.mirror.db.execute("DROP TABLE session_state")
+    for step in "345":
+        recorder.checkpoint({"step": step, "digest": "D"})
+    assert recorder.mirror_state == "ok"
+    assert_equal_copies(tmp_path / "a", tmp_path / "b")
+
+
+def test_how_many_files_are_registered_is_known_after_a_restart_too(tmp_path):
+    recorder = open_recorder(tmp_path)
+    for name in ("notes/a.md", "notes/b.md", "notes/a.md"):
+        recorder.register(name, "SCRATCHPAD", 1)
+    again = open_recorder(tmp_path)
+    assert recorder.registered("SCRATCHPAD") == again.registered("SCRATCHPAD") == 2
+    assert again.registered("SCRIPT") == 0
+
+
 def test_the_primary_is_written_through_to_the_disk(tmp_path):
     recorder = open_recorder(tmp_path)
     assert recorder.query("PRAGMA synchronous") == [(2,)]
