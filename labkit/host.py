@@ -41,7 +41,7 @@ def become_root(lab: Lab, why: str) -> None:
     names |= {provider[key] for provider in providers for key in keys if provider.get(key)}
     warn(f"lab: {why} needs root: sudo lab {shlex.join(sys.argv[1:])}")
     # Not by `-m` from the repository: relative paths (--task, runs/) count from where the person is.
-    program = f"import sys; sys.path.insert(0, {str(REPO)!r}); from labkit.cli import main; main()"
+    program = f"import sys; sys.path.insert(0, {str(REPO)!r}); from labkit.__main__ import main; main()"
     command = ["sudo", f"--preserve-env={','.join(sorted(names))}", sys.executable, "-P", "-c", program]
     os.execvp("sudo", command + sys.argv[1:])
 

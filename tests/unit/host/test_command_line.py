@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -31,7 +32,7 @@ def lab_command(tmp_path, inventory):
     environment = {**os.environ, "LAB_INVENTORY": str(inventory()), "LAB_RUNS": str(tmp_path / "runs")}
 
     def run(*arguments: str, **options) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "labkit.cli", *arguments]
+        command = [sys.executable, "-m", "labkit", *arguments]
         options = {"capture_output": True, "stdin": subprocess.DEVNULL, "cwd": folder} | options
         environment["PYTHONPATH"] = str(REPO)
         return subprocess.run(command, text=True, check=False, timeout=60, env=environment, **options)
@@ -204,6 +205,35 @@ def test_ctrl_c_ends_with_130_and_says_where_to_look():
         "runs",
     )
     assert done.returncode == 130 and "lab: interrupted" in done.stderr and "lab status" in done.stderr
+
+
+# Ctrl-C comes when the modules of the command line are half loaded.
+INTERRUPTED_LOADING = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "duckdb":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+signal.signal(signal.SIGINT, signal.{handler})
+from labkit.__main__ import main
+main()
+"""
+
+
+def interrupted_while_loading(handler: str) -> subprocess.CompletedProcess:
+    code = f"import sys; sys.path.insert(0, {str(REPO)!r})\n{INTERRUPTED_LOADING.format(handler=handler)}"
+    command = [sys.executable, "-c", code, "query", "list"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_ctrl_c_while_the_command_line_is_loaded_shows_no_traceback():
+    done = interrupted_while_loading("default_int_handler")
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_a_command_behind_an_ampersand_goes_on_not_hearing_ctrl_c():
+    assert interrupted_while_loading("SIG_IGN").returncode == 0
 
 
 def test_a_guests_words_in_an_error_cannot_steer_the_terminal():

@@ -30,7 +30,7 @@ def at_a_terminal(*arguments: str, cwd: str) -> list[str]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
     environment = {**os.environ, "PYTHONPATH": str(REPO), "LAB_RUNS": cwd, "TERM": "dumb"}
-    command = [sys.executable, "-m", "labkit.cli", *arguments]
+    command = [sys.executable, "-m", "labkit", *arguments]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=environment)
     os.close(theirs)
     said = b""

@@ -27,7 +27,7 @@ def kit(tmp_path, inventory):
     def run(*arguments: str | bytes, **variables: str) -> subprocess.CompletedProcess:
         ours = {"LAB_INVENTORY": str(inventory()), "LAB_RUNS": str(folder.parent), "PYTHONPATH": str(REPO)}
         return subprocess.run(
-            [sys.executable, "-m", "labkit.cli", *arguments], capture_output=True, check=False, timeout=60,
+            [sys.executable, "-m", "labkit", *arguments], capture_output=True, check=False, timeout=60,
             env={**os.environ, **ours, **variables}, cwd=tmp_path, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
