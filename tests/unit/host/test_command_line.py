@@ -257,30 +257,41 @@ def test_without_root_and_without_sudo_the_sentence_says_so(tmp_path, inventory)
     assert "needs root, and there is no sudo" in said and "as root" in said
 
 
-def test_a_sudo_that_would_ask_where_no_terminal_is_is_not_asked(tmp_path, inventory):
-    sudo = tmp_path / "sudo"
-    sudo.write_text("#!/bin/sh\nexit 1\n")
-    sudo.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LAB_INVENTORY": str(inventory())}
-    said = refusal(child(NOT_ROOT, "status", env=environment), code=3)
-    assert "sudo wants a password" in said and "type `sudo lab status`" in said
+@pytest.fixture
+def sudo_is(tmp_path, inventory):
+    """Puts a sudo of these shell lines on the PATH; returns the environment."""
+
+    def make(lines: str, **run: object) -> dict[str, str]:
+        sudo = tmp_path / "sudo"
+        sudo.write_text(f"#!/bin/sh\n{lines}\n")
+        sudo.chmod(0o755)
+        return {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LAB_INVENTORY": str(inventory(run=run))}
+
+    return make
 
 
-def test_without_root_the_same_command_runs_under_sudo_from_the_same_folder(tmp_path, inventory):
-    sudo = tmp_path / "sudo"
-    sudo.write_text('#!/bin/sh\npwd\nfor word in "$@"; do printf "%s\\n" "$word"; done\n')
-    sudo.chmod(0o755)
-    environment = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "LAB_INVENTORY": str(inventory()),
-        "OPENROUTER_API_KEY": "sk-canary",
+def test_a_sudo_that_would_ask_where_no_terminal_is_is_not_asked(sudo_is):
+    said = refusal(child(NOT_ROOT, "network", "open", "--why", "two words", env=sudo_is("exit 1")), code=3)
+    assert "sudo wants a password" in said and "type `sudo lab network open --why 'two words'`" in said
+
+
+def test_without_root_the_same_command_runs_under_sudo_from_the_same_folder(sudo_is, tmp_path):
+    mine = {
+        "base_url": "http://127.0.0.1:1/v1",
+        "key_env": "MY_KEY",
+        "management_key_env": "MY_MANAGEMENT_KEY",
     }
+    environment = sudo_is(
+        'pwd\nfor word in "$@"; do printf "%s\\n" "$word"; done', run_providers={"mine": mine}
+    )
+    environment["OPENROUTER_API_KEY"] = "sk-canary"
     (tmp_path / "here").mkdir()
     done = child(NOT_ROOT, "status", "--json", env=environment, cwd=tmp_path / "here")
     words = done.stdout.splitlines()
     assert words[0] == str(tmp_path / "here")  # relative paths go on meaning the same
     assert words[-2:] == ["status", "--json"]
-    assert "OPENROUTER_API_KEY" in words[1] and "LAB_RUNS" in words[1]
+    passed = set(words[1].partition("=")[2].split(","))
+    assert passed > {"OPENROUTER_API_KEY", "MY_KEY", "MY_MANAGEMENT_KEY", "LAB_RUNS"}
     assert "sk-canary" not in done.stdout + done.stderr  # a name is passed, never the key
     assert "asking libvirt needs root: sudo lab status" in done.stderr
 

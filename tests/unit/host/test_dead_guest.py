@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+from pathlib import Path
 
 import guest_disks
 import pytest
@@ -120,23 +121,25 @@ def test_a_run_that_was_cut_off_has_a_summary_of_facts_and_is_listed_as_not_seal
     assert info.complete and not info.sealed and info.stop_reason == "interrupted"
 
 
-def test_a_run_that_was_sealed_before_the_guest_died_comes_as_sealed(guest):
+def sealed_with(guest, summary: str) -> Path:
+    """A guest that died after its seal, with this summary.json; returns the sealed record."""
     telemetry = guest.trees["lab-telemetry"]
     (telemetry / "sealed").mkdir()
     synthetic_run.database(telemetry / "sealed/run.db", steps=12)
-    (telemetry / "summary.json").write_text('{"status": "sealed", "stop_reason": "report delivered"}')
+    (telemetry / "summary.json").write_text(summary)
     guest.build().collect()
+    return telemetry / "sealed/run.db"
+
+
+def test_a_run_that_was_sealed_before_the_guest_died_comes_as_sealed(guest):
+    sealed = sealed_with(guest, '{"status": "sealed", "stop_reason": "report delivered"}')
     assert guest.manifest()["sealed_in_guest"] is True
-    assert guest_disks.rows(guest.target / "run.db") == guest_disks.rows(telemetry / "sealed/run.db")
+    assert guest_disks.rows(guest.target / "run.db") == guest_disks.rows(sealed)
     assert guest.summary()["stop_reason"] == "report delivered"
 
 
 def test_a_summary_that_never_reached_the_disk_is_made_from_the_record(guest):
-    telemetry = guest.trees["lab-telemetry"]
-    (telemetry / "sealed").mkdir()
-    synthetic_run.database(telemetry / "sealed/run.db", steps=12)
-    (telemetry / "summary.json").write_text("")
-    guest.build().collect()
+    sealed_with(guest, "")
     assert guest.summary()["steps"] == 12
 
 
