@@ -18,6 +18,12 @@ def test_a_named_question_and_free_sql_are_both_answered(run_dir, counts):
     assert rows == [(sum(counts.events.values()),) * 2]
 
 
+def test_the_gate_counts_events_and_the_reviews_count_decisions(run_dir, counts):
+    reviews = sum(row[1] for row in load.query(run_dir, "inspector_reviews").rows)
+    gate = sum(row[1] for row in load.query(run_dir, "inspector_gate").rows)
+    assert reviews == counts.events["INSPECTOR_DECISION"] < gate
+
+
 def test_every_table_of_the_record_is_there_with_its_types(run_dir):
     tables = {row[0] for row in load.query(run_dir, "SHOW TABLES").rows}
     added = {"api_requests", "prompts", "workspace_files"}
