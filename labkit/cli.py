@@ -6,6 +6,7 @@ The verbs stand in labkit/verbs/, one module a group. Data goes to standard outp
 from __future__ import annotations
 
 import errno
+import os
 import sys
 
 from labkit.analysis.text import harmless
@@ -24,6 +25,8 @@ def _os_sentence(error: OSError) -> str:
     where = f": {file}" if file else ""
     if error.errno == errno.ENOSPC:
         return f"a disk of this host is full{where}\n     `df -h` shows which; free some, then repeat"
+    if not where and _folder_is_gone():
+        return "the folder you are in is gone\n     `cd` to another, then repeat"
     return f"{error.strerror or error}{where}\n     mend that, then repeat"
 
 
@@ -32,16 +35,27 @@ def _words(typed: list[str]) -> list[str]:
     return [*typed[1:], "--help"] if typed[:1] == ["help"] else typed
 
 
-def _spell_what_does_not_fit() -> None:
-    """What a locale such as latin-1 lacks is written out, as `\\u2026`: no output fails for it."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+def _make_streams_bear_all() -> None:
+    """What a locale such as latin-1 lacks is spelt (`\\u2026`); what was closed (`>&-`) goes nowhere."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  as long as the program
+        elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _folder_is_gone() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def main() -> None:
     """The entry point: one way to fail, with one sentence and an exit code."""
-    _spell_what_does_not_fit()
+    _make_streams_bear_all()
     try:
         app(_words(sys.argv[1:]), prog_name="lab")
     except LabError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,28 @@ def test_a_character_that_the_terminal_lacks_is_written_out(kit):
     assert done.returncode == 0 and rb"\u2192 \U0001f986" in done.stdout
     assert json.loads(kit("query", "SELECT '→ 🦆' AS duck", "--json", **LATIN).stdout) == [{"duck": "→ 🦆"}]
     assert r"\u2192" in refused(kit("verify", "→", **LATIN))
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&-"])
+@pytest.mark.parametrize(("words", "code"), [("query list", 0), ("runs", 0), ("query nope", 2)])
+def test_a_stream_that_is_closed_changes_no_exit_code(tmp_path, closed, words, code):
+    synthetic_run.build(tmp_path / "runs", steps=2)
+    ours = {"LAB_RUNS": str(tmp_path / "runs"), "PYTHONPATH": str(REPO)}
+    line = f"{shlex.quote(sys.executable)} -m labkit {words} {closed}"
+    done = subprocess.run(
+        ["sh", "-c", line], capture_output=True, check=False, timeout=60, env={**os.environ, **ours}
+    )
+    assert done.returncode == code and b"Traceback" not in done.stderr
+
+
+def test_a_folder_that_was_removed_under_ones_feet_is_said(tmp_path):
+    ours = {**os.environ, "PYTHONPATH": str(REPO)}
+    ours.pop("LAB_RUNS", None)
+    line = f"rmdir {shlex.quote(str(tmp_path))}; {shlex.quote(sys.executable)} -m labkit runs"
+    done = subprocess.run(
+        ["sh", "-c", line], capture_output=True, check=False, timeout=60, env=ours, cwd=tmp_path
+    )
+    assert "the folder you are in is gone" in refused(done, NOT_READY)
 
 
 @pytest.mark.parametrize(
