@@ -160,6 +160,7 @@ class Record(RuleBasedStateMachine):
     def nothing_is_lost_and_both_copies_are_equal(self):
         assert dict(self.recorder.query("SELECT id, event_type FROM execution_logs")) == self.known
         assert sorted(self.known) == list(range(1, len(self.known) + 1))
+        assert self.recorder.mirror_state == "ok"  # waits until the mirror has what run.db has
         with closing(sqlite3.connect(self.home / "b" / "run.db")) as mirror:
             for table in TABLES:
                 sql = f"SELECT * FROM {table} ORDER BY 1"
