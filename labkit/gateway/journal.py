@@ -5,7 +5,7 @@ programs write; forcing bytes that were overwritten in place waits for the disk 
 also written into a journal of fixed length, and that is forced. When it is full, the file itself is, and the
 journal begins again at its front. After a power cut the file is brought up to its journal.
 
-The journal is a row of frames: "OFFSET LENGTH CRC\\n", then LENGTH bytes that stand at OFFSET of the file.
+The journal is a row of frames: "OFFSET LENGTH SUM\\n", then LENGTH bytes that stand at OFFSET of the file.
 Offsets only grow, so what an earlier round left behind the last frame counts for nothing.
 """
 
@@ -68,7 +68,7 @@ class JournaledLines:
         self._lines.close()
 
     def _secure(self, offset: int, data: bytes) -> None:
-        frame = b"%d %d %08x\n%s" % (offset, len(data), zlib.crc32(data), data)
+        frame = b"%d %d %08x\n%s" % (offset, len(data), _sum(offset, data), data)
         if self._journal is None or self._failed or self._at + len(frame) > ROOM:
             self._force()
             if self._failed:  # it may hold a frame that was taken back: nobody may believe it later
@@ -164,11 +164,16 @@ def _kept(journal: Path, upto: int | None = None) -> tuple[int, bytes]:
         offset, length, at = int(header[1]), int(header[2]), header.end() + int(header[2])
         piece = raw[header.end() : at]
         begins = offset if begins is None else begins
-        whole = len(piece) == length and zlib.crc32(piece) == int(header[3], 16)
+        whole = len(piece) == length and _sum(offset, piece) == int(header[3], 16)
         if not whole or offset != begins + len(data):
             break
         data += piece
     return begins or 0, data
+
+
+def _sum(offset: int, data: bytes) -> int:
+    """Over the offset as well: of a frame that was half written over, the front may be the new one's."""
+    return zlib.crc32(data, zlib.crc32(b"%d %d" % (offset, len(data))))
 
 
 def _remove(path: Path) -> None:

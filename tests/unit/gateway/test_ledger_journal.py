@@ -21,16 +21,34 @@ def push(ledger: Ledger, *rows: dict) -> int:
     return ledger.accept({"run_id": "r", "events": list(rows)}).watermark
 
 
-def held(folder: Path) -> list[int]:
+def rows(folder: Path) -> list[dict]:
     records = [json.loads(line) for line in (folder / LEDGER).read_bytes().splitlines()]
-    return [record["body"]["id"] for record in records if record["kind"] == "event"]
+    return [record["body"] for record in records if record["kind"] == "event"]
+
+
+def held(folder: Path) -> list[int]:
+    return [row["id"] for row in rows(folder)]
 
 
 class Disk:
-    """Remembers what of each file was forced onto the disk: the rest is gone when the power is."""
+    """Remembers what of each file was forced onto the disk: the rest is gone when the power is.
+
+    fails: the file whose forcing fails. What was to be forced then counts as written, and is not there: only
+    what is written again is.
+    """
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.forced, self.fails = folder, {}, None
+        self.acknowledged = 0  # bytes of the ledger, told by the test
+        self.stale: tuple[int, int] | None = None
+        overwrite = files.JsonLines.overwrite
+
+        def again(lines: files.JsonLines, offset: int, data: bytes) -> None:
+            overwrite(lines, offset, data)
+            if self.stale and offset <= self.stale[0] and offset + len(data) >= self.stale[1]:
+                self.stale = None
+
+        patch.setattr(files.JsonLines, "overwrite", again)
         patch.setattr(journal, "_FORCED", 0)
         for module, name in ((files, "sync"), (journal, "sync"), (os, "fsync")):
             patch.setattr(module, name, self.force)
@@ -40,17 +58,27 @@ class Disk:
         if path.parent != self.folder:
             return
         if self.fails == path.name:
+            if path.name == LEDGER and self.stale is None:
+                self.stale = (len(self.forced[LEDGER]), self.acknowledged)
             raise OSError(errno.EIO, "input/output error")
         if path.is_file():
-            self.forced[path.name] = path.read_bytes()
+            data = path.read_bytes()
+            if path.name == LEDGER and self.stale:
+                begin, end = self.stale
+                data = data[:begin] + bytes(end - begin) + data[end:]
+            self.forced[path.name] = data
 
-    def after_a_power_cut(self, target: Path, zeros: bool) -> Path:
-        """A folder as the next start finds it. zeros: the length was kept, what stood there was not."""
+    def after_a_power_cut(self, target: Path, zeros: bool = False, written: tuple[str, ...] = ()) -> Path:
+        """A folder as the next start finds it.
+
+        zeros: the length was kept, what stood there was not. written: files that the system had written out
+        by itself.
+        """
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
         for name in (LEDGER, JOURNAL):
             if (self.folder / name).exists():
-                there = self.forced[name]
+                there = (self.folder / name).read_bytes() if name in written else self.forced[name]
                 lost = (self.folder / name).stat().st_size - len(there)
                 (target / name).write_bytes(there + bytes(lost if zeros else 0))
         return target
@@ -110,12 +138,33 @@ def test_a_disk_that_fails_takes_nothing_half_and_loses_nothing_accepted(
         disk.fails = name if number % 10 in (3, 4, 5) else None
         try:
             accepted = push(ledger, event(accepted + 1, sanitized_output=f"try {number}"))
+            disk.acknowledged = (disk.folder / LEDGER).stat().st_size
         except OSError:
             assert disk.fails
-        again = Ledger(disk.after_a_power_cut(tmp_path / "again", False), "r")
-        assert again._chain.broken == "" and again.watermark in (accepted, accepted + 1)
-        assert held(tmp_path / "again")[:accepted] == held(disk.folder) == list(range(1, accepted + 1))
+        for written in ((), (JOURNAL,)):
+            again = Ledger(disk.after_a_power_cut(tmp_path / "again", written=written), "r")
+            assert again._chain.broken == "" and again.watermark in (accepted, accepted + 1)
+            assert rows(tmp_path / "again")[:accepted] == rows(disk.folder)
     assert 15 <= accepted < 30
+
+
+def test_half_a_frame_is_none(tmp_path, event, disk, monkeypatch):
+    """The power went while a frame was written over one of the round before, of the same length."""
+    monkeypatch.setattr(journal, "ROOM", 2500)
+    ledger = Ledger(disk.folder, "r")
+    for number in range(1001, 1020):
+        push(ledger, event(number, sanitized_output=f"the text {number}"))
+    before, acknowledged = dict(disk.forced), rows(disk.folder)
+    push(ledger, event(1020, sanitized_output="the text 1020"))
+    after, torn = disk.forced[JOURNAL], 0
+    begin = next(at for at, byte in enumerate(after) if byte != before[JOURNAL][at])
+    for cut in range(begin, begin + 500, 9):
+        disk.forced = before | {JOURNAL: after[:cut] + before[JOURNAL][cut:]}
+        again = Ledger(disk.after_a_power_cut(tmp_path / "again"), "r")
+        assert again._chain.broken == ""
+        assert rows(tmp_path / "again") in (acknowledged, rows(disk.folder))
+        torn += rows(tmp_path / "again") == acknowledged
+    assert torn > 10
 
 
 def test_a_journal_goes_with_its_ledger_and_none_is_left_behind(tmp_path, event):
