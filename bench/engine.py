@@ -27,6 +27,7 @@ import statistics
 import subprocess
 import sys
 import time
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -62,19 +63,23 @@ def now() -> Times:
 
 
 class Stopwatch:
-    """The time between a model's answer and its next question, by step."""
+    """The time between a model's answer and its next question, by step. Small, for memory is measured too."""
 
     def __init__(self) -> None:
-        self.steps: dict[int, Times] = {}
+        self.wall, self.cpu = array("d"), array("d")
         self.left = now()
 
     def asked(self, step: int) -> None:
-        wall, cpu = self.steps.get(step, (0.0, 0.0))
-        at = now()
-        self.steps[step] = wall + at[0] - self.left[0], cpu + at[1] - self.left[1]
+        for times, at, left in zip((self.wall, self.cpu), now(), self.left, strict=True):
+            times.extend([0.0] * (step + 1 - len(times)))
+            times[step] += at - left
 
     def answered(self) -> None:
         self.left = now()
+
+    def steps(self) -> list[Times]:
+        """From step 1 on."""
+        return list(zip(self.wall, self.cpu, strict=True))[1:]
 
 
 def ours(hours: float, theirs: Beside | None) -> dict[str, Any]:
@@ -84,7 +89,7 @@ def ours(hours: float, theirs: Beside | None) -> dict[str, Any]:
     from labkit.simulation import session
     from labkit.simulation.provider import Provider
 
-    folder, memory = CACHE / "session", {}
+    folder, memory = CACHE / "session", [0.0, 0.0]  # megabytes after SPAN steps, and now
     watch = Stopwatch()
 
     class Timed(Provider):
@@ -93,10 +98,9 @@ def ours(hours: float, theirs: Beside | None) -> dict[str, Any]:
             try:
                 return await super().handle_async_request(request)
             finally:
-                if self.step not in memory:
-                    memory[self.step] = _resident()
-                    if theirs and self.step % SPAN == 0:
-                        theirs.play(trajectory(folder, len(theirs.steps)))
+                memory[self.step > SPAN] = _resident()
+                if theirs and self.step // SPAN > theirs.turns:
+                    theirs.play()
                 watch.answered()
 
     shutil.rmtree(folder, ignore_errors=True)
@@ -105,15 +109,13 @@ def ours(hours: float, theirs: Beside | None) -> dict[str, Any]:
         result = session.simulate("honest", seed=1, minutes=hours * 60, folder=folder)
     finally:
         session.Provider = before
-    last = max(watch.steps)
     if theirs:
-        theirs.play(trajectory(folder, len(theirs.steps)))
+        theirs.play()
         theirs.close()
-    told = figures([watch.steps[step] for step in sorted(watch.steps) if step > 0])
+    told = figures(watch.steps())
     told |= {"hours": hours, "simulated_seconds": result.simulated_seconds}
-    at = min(SPAN, last)
-    told |= {"memory_mb_after_100_steps": round(memory[at], 1), "memory_mb_last": round(memory[last], 1)}
-    return told | {"memory_growth": round(memory[last] / memory[at], 3)}
+    told |= {"memory_mb_after_100_steps": round(memory[0], 1), "memory_mb_last": round(memory[1], 1)}
+    return told | {"memory_growth": round(memory[1] / memory[0], 3)}
 
 
 def figures(steps: list[Times]) -> dict[str, Any]:
@@ -150,7 +152,7 @@ def trajectory(folder: Path, after: int) -> list[dict]:
 
 
 class Beside:
-    """mini-swe-agent in a process of its own: plays the steps that it is given, and waits."""
+    """mini-swe-agent in a process of its own: plays the steps that are recorded, and waits for its turn."""
 
     def __init__(self) -> None:
         python = _installed()
@@ -158,16 +160,18 @@ class Beside:
         own = {"MSWEA_SILENT_STARTUP": "1", "MSWEA_GLOBAL_CONFIG_DIR": str(CACHE / "mini-config")}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen(line, env=os.environ | own, **pipes)
-        self.steps: list[Times] = []
+        self.turns, self.steps = 0, []
 
-    def play(self, script: list[dict]) -> None:
-        if script:
-            self.process.stdin.write(json.dumps(script) + "\n")
-            self.process.stdin.flush()
-            self.steps += [tuple(times) for times in json.loads(self.process.stdout.readline())]
+    def play(self) -> None:
+        """All that is recorded so far and not yet played."""
+        self.turns += 1
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        self.process.stdout.readline()
 
     def close(self) -> None:
         self.process.stdin.close()
+        self.steps = [tuple(times) for times in json.loads(self.process.stdout.read())]
         self.process.wait()
 
 
@@ -185,9 +189,9 @@ def _installed() -> Path:
 
 
 def mini(saved: Path) -> None:
-    """Runs in mini-swe-agent's environment: a line of steps in, a line of times out.
+    """Runs in mini-swe-agent's environment: a line in, a turn played, a line out; at the end all times.
 
-    Its shell answers from the steps, as ours does.
+    Its shell answers from the record, as ours does from the script.
     """
     from minisweagent.agents.default import DefaultAgent
     from minisweagent.environments.local import LocalEnvironment
@@ -196,14 +200,15 @@ def mini(saved: Path) -> None:
     script: list[dict] = []
     watch = Stopwatch()
 
-    def more() -> None:
-        """The steps are played, the last one's saving included: tell of them, and wait for others."""
-        if watch.steps:
-            print(json.dumps(list(watch.steps.values())), flush=True)
-            watch.steps.clear()
-        if not (line := sys.stdin.readline()):
-            raise SystemExit
-        script.extend(json.loads(line))
+    def more(played: int) -> None:
+        """The turn is over, the last step's saving included: say so, and wait for another."""
+        while not script:
+            if played:
+                print(flush=True)
+            if not sys.stdin.readline():
+                print(json.dumps(watch.steps()))
+                raise SystemExit
+            script.extend(trajectory(CACHE / "session", played))
 
     class Scripted(DeterministicModel):
         asked = 0
@@ -211,8 +216,7 @@ def mini(saved: Path) -> None:
         def query(self, messages: list[dict], **told: Any) -> dict:
             if self.asked:  # what came before the first question is no step
                 watch.asked(self.asked)
-            if self.asked == 0 or not script:
-                more()
+            more(self.asked)
             self.asked += 1
             step = script[0]
             self.config.outputs = [make_output(step["text"], [{"command": step["command"]}], 0.0)]
