@@ -5,6 +5,7 @@ The guest is off before anything here begins.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from labkit import collect, dead_disks, disk_archive, salvage, snapshot
 from labkit.dead_disks import MIRROR, ROOT, TELEMETRY, Volumes
 from labkit.ext4 import Unreadable
+from labkit.gateway import process, views
 from labkit.gateway.files import read_lines
 from labkit.gateway.ledger import EVENTS
 from labkit.untar import Limits
@@ -43,6 +45,9 @@ def bring(
     at all, this host has no room, or the run was collected already.
     """
     limits = limits or Limits()
+    if not process.alive(gateway):  # killed, or gone with this host's power: events.jsonl may lack rows
+        with contextlib.suppress(OSError):
+            views.heal(gateway)
     if not dead_disks.present(place.disks_dir):
         return _from_events(place, gateway, target, reason, limits)
     with dead_disks.opened(place.dir) as volumes:

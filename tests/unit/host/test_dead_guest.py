@@ -15,6 +15,7 @@ import synthetic_run
 
 from labkit import dead_disks, offline, runs, salvage, snapshot, state
 from labkit.errors import LabError
+from labkit.gateway.ledger import Ledger
 from labkit.untar import Limits
 
 RUN_ID = synthetic_run.RUN_ID
@@ -286,6 +287,15 @@ def test_damaged_lines_among_the_events_are_passed_over(events_only):
     )
     events_only.collect()
     assert guest_disks.rows(events_only.target / "run.db") == 4
+
+
+def test_rows_that_only_the_ledger_of_a_killed_gateway_has_come_as_well(events_only):
+    ledger = Ledger(events_only.gateway, RUN_ID)  # never closed
+    ledger.accept({"run_id": RUN_ID, "events": [event(4), event(5)]})
+    events_only.push(event(1, "RUN_STARTED"))
+    events_only.collect()
+    assert guest_disks.rows(events_only.target / "run.db") == 5
+    assert not list(events_only.gateway.glob("*.journal"))
 
 
 def test_disks_without_any_database_leave_the_events_as_the_record(events_only):
