@@ -59,5 +59,5 @@ def test_a_collected_run_that_was_named_as_a_simulation_is_verified_all_the_same
 
 def test_a_path_to_something_else_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("LAB_RUNS", str(tmp_path))
-    with pytest.raises(LabError, match=f"{tmp_path}/other is no collected run"):
+    with pytest.raises(LabError, match=f"{tmp_path}/other'? is no collected run"):
         CliRunner().invoke(app, ["verify", f"{tmp_path}/other"], catch_exceptions=False)
