@@ -51,7 +51,6 @@ class Ledger:
         self.watermark = 0  # every id up to this one is held
         self._above: set[int] = set()  # ids held beyond a gap
         self._places: dict[int, int] = {}  # id -> where in the ledger its line begins
-        self._unseen: list[bytes] = []  # rows that events.jsonl does not have yet
         self._conflicts: set[tuple[int, bytes]] = set()
         self.under_way: dict[int, dict] = {}  # id -> a model call that is reserved and not settled
         self._refused = 0
@@ -69,7 +68,6 @@ class Ledger:
         is a conflict: written down, never taken.
         """
         (answer,) = self.accept_all([payload])
-        self.show()
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -77,27 +75,17 @@ class Ledger:
     def accept_all(self, payloads: list[object]) -> list[Answer | Exception]:
         """Store what several pushes bring, in their order, with one fsync. An answer or an error for each.
 
-        Nothing is answered before all of it is durable: where the disk takes none, each that brought
-        something fails. `show` is still to be called.
+        Nothing is answered before all of it is durable in the ledger, and to be read in events.jsonl: where
+        the disk takes none, each that brought something fails.
         """
         with self._lock:
-            return self._accept_all(payloads)
-
-    def show(self) -> None:
-        """Write into events.jsonl what was stored: after the answer, for the ledger has it already."""
-        with self._lock:
-            if self._unseen:
-                self._events.append_lines(b"\n".join([*self._unseen, b""]))
-                self._unseen = []
-
-    def _accept_all(self, payloads: list[object]) -> list[Answer | Exception]:
-        pushes = [self._rows_of(payload) for payload in payloads]
-        told = [push for push in pushes if not isinstance(push, Exception)]
-        try:
-            self._take([row for rows in told for row in rows])
-        except OSError as error:
-            return [self._failed(push, error) for push in pushes]
-        return [push if isinstance(push, Exception) else self._answer(push) for push in pushes]
+            pushes = [self._rows_of(payload) for payload in payloads]
+            told = [push for push in pushes if not isinstance(push, Exception)]
+            try:
+                self._take([row for rows in told for row in rows])
+            except OSError as error:
+                return [self._failed(push, error) for push in pushes]
+            return [push if isinstance(push, Exception) else self._answer(push) for push in pushes]
 
     def _rows_of(self, payload: object) -> list[Row] | Exception:
         try:
@@ -111,7 +99,8 @@ class Ledger:
             raise OSError(errno.EFBIG, f"{chain.LEDGER} has reached {self._chain.size} bytes")
         records = [("event", row.text) for row in fresh] + [("conflict", row.text) for row in conflicts]
         places = self._chain.append_texts(records) if records else []
-        self._unseen += [row.text for row in fresh]
+        if fresh:
+            self._events.append_lines(b"\n".join([*(row.text for row in fresh), b""]))
         for row in conflicts:
             self._note_conflict(row)
         was_sealed = self.sealed_at is not None
@@ -156,7 +145,6 @@ class Ledger:
 
     def close(self) -> None:
         with self._lock:
-            self.show()
             with contextlib.suppress(OSError):  # a full disk: the chain itself says all that was held
                 self.note("stopped")
                 self._chain.keep_head()

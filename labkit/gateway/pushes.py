@@ -26,27 +26,18 @@ class Pushes:
         """As Ledger.accept. who: the connection it came by; one that pushes twice in a row is alone."""
         again, self._last = who is not None and who == self._last, who
         if again and self._writer is None:
-            return self._alone(payload)
+            return self.ledger.accept(payload)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((payload, future))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write())
         return await future
 
-    def _alone(self, payload: object) -> Answer:
-        (answer,) = self.ledger.accept_all([payload])
-        asyncio.get_running_loop().call_soon(self.ledger.show)  # the answer first
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
     async def _write(self) -> None:
         try:
             while self._waiting:
                 waiting, self._waiting = self._waiting, []
                 _tell(waiting, await self._written([payload for payload, _ in waiting]))
-                await asyncio.sleep(0)  # the answers first
-                self.ledger.show()
         finally:
             self._writer = None
 
