@@ -13,7 +13,7 @@ help:
 	@echo "make test-fast    what needs no guest"
 	@echo "make test-slow    whole sessions, restarts, a browser"
 	@echo "make test-guest   one real guest: up, verify, run, collect, query, revert, down (wants root)"
-	@echo "make test-engine  the session engine killed, starved and lied to; wants a C compiler (about 9 minutes)"
+	@echo "make test-engine  the session engine killed, starved and lied to; wants a C compiler (about 6 minutes)"
 	@echo "make test-realmodel  opt-in: a session with a small real model (docs/realmodel.md)"
 	@echo "make lint         ruff"
 	@echo "make soak         what is too long for every change; parts: soak-fresh soak-fast soak-engine soak-guest (docs/soak.md)"
