@@ -1,4 +1,4 @@
-"""HOST: a second session in the guest as the first one left it (no test before may revert), ended by a person."""
+"""HOST: a second session in the guest as the first left it (no test before may revert), ended by a person."""
 
 import threading
 import time
