@@ -42,10 +42,14 @@ def _marked(lab_dir: Path) -> list[int]:
 
 
 def _is_marked(folder: Path, wanted: bytes) -> bool:
-    """An ssh is let be: one that waits for the next playbook stays on purpose, others end with theirs."""
+    """An ssh is let be: one that waits for the next playbook stays on purpose, others end with theirs.
+
+    So is what runs in a container: the same path names another folder there.
+    """
     try:
         of_ours = wanted in (folder / "environ").read_bytes().split(b"\0")
-        return of_ours and (folder / "comm").read_text().strip() != "ssh"
+        is_here = os.readlink(folder / "ns" / "mnt") == os.readlink(PROC / "self" / "ns" / "mnt")
+        return of_ours and is_here and (folder / "comm").read_text().strip() != "ssh"
     except OSError:  # it ended meanwhile, or is somebody else's
         return False
 

@@ -211,3 +211,14 @@ def test_nothing_of_a_playbook_is_left_in_the_temporary_folder(play, tmp_path, m
     play("    - name: Nothing\n      ansible.builtin.meta: noop\n")
     assert list(folder.iterdir()) == []
     assert Path(playbooks.tempfile.gettempdir()) == folder
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace of its own wants root")
+def test_the_playbook_of_a_container_with_the_same_paths_is_let_be(tmp_path):
+    sleeping = ["unshare", "--mount", "--propagation", "unchanged", "sleep", "60"]
+    with subprocess.Popen(sleeping, env=os.environ | leftovers.mark(tmp_path)) as process:
+        comm = leftovers.PROC / str(process.pid) / "comm"
+        while comm.read_text().strip() != "sleep":
+            time.sleep(0.02)
+        assert leftovers.end(tmp_path) == 0 and process.poll() is None
+        process.kill()
