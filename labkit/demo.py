@@ -59,9 +59,9 @@ def run(lab: Lab) -> None:
     terminal.show_answers(target, console)
     with progress.step("6/7 reverting the guest"):
         receipt = reverting.revert(lab)
-    console.line(receipt.line())
+    console.tell(receipt.line())
     progress.say("7/7 done")
-    console.line(f"\nThe run is in {target}")
+    console.tell(f"\nThe run is in {target}")
     console.print(NEXT, highlight=False)
 
 

@@ -31,7 +31,7 @@ def fitted(text: str, stream: TextIO, indent: str = "  ") -> str:
 class Terminal(Console):
     """A console whose reader may leave (`| head`): what is at work goes on, and the rest goes nowhere."""
 
-    def line(self, text: str, indent: str = "  ") -> None:
+    def tell(self, text: str, indent: str = "  ") -> None:
         """Print what a person reads, without its control characters and no wider than the terminal."""
         self.print(Text(fitted(harmless(text), self.file, indent)), soft_wrap=True)
 

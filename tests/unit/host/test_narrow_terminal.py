@@ -25,12 +25,12 @@ LONG = "the session of the guest was ended: `lab run --resume 20261129-201202-b0
 COLUMNS = 80
 
 
-def at_a_terminal(*arguments: str, cwd: str) -> list[str]:
-    """The lines that `lab ARGUMENTS` prints on a terminal of 80 columns, both streams."""
+def at_a_terminal(*words: str, cwd: str, kind: str = "dumb") -> list[str]:
+    """The lines that Python, given these words, prints on a terminal of 80 columns, both streams."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
-    environment = {**os.environ, "PYTHONPATH": str(REPO), "LAB_RUNS": cwd, "TERM": "dumb"}
-    command = [sys.executable, "-m", "labkit", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(REPO), "LAB_RUNS": cwd, "TERM": kind}
+    command = [sys.executable, *words]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=cwd, env=environment)
     os.close(theirs)
     said = b""
@@ -56,7 +56,7 @@ def at_a_terminal(*arguments: str, cwd: str) -> list[str]:
     ids=" ".join,
 )
 def test_no_line_is_wider_than_the_terminal(tmp_path, arguments):
-    lines = at_a_terminal(*arguments, cwd=str(tmp_path))
+    lines = at_a_terminal("-m", "labkit", *arguments, cwd=str(tmp_path))
     assert lines and [line for line in lines if len(line) > COLUMNS] == []
 
 
@@ -89,3 +89,15 @@ def test_what_doctor_found_fits_with_what_to_type_below_it():
 
 def test_the_end_of_the_demo_fits():
     assert max(map(len, demo.NEXT.splitlines())) <= COLUMNS
+
+
+def test_a_step_with_its_clock_ends_on_a_terminal_as_it_does_elsewhere(tmp_path):
+    """Rich's live display ends by a method of the console, which a name of ours must not hide."""
+    program = (
+        "from labkit.progress import Progress\n"
+        "progress = Progress()\n"
+        "with progress.step('a step of the demo'): progress.detail('half of it')\n"
+        "progress.say('over')\n"
+    )
+    lines = at_a_terminal("-c", program, cwd=str(tmp_path), kind="xterm")
+    assert "Traceback" not in "".join(lines) and "over" in lines[-1]

@@ -145,9 +145,10 @@ WAITING = """
       ansible.builtin.command: touch {after}
 """
 COMMAND = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
 from labkit import config, playbooks
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 lab = config.load(Path(sys.argv[1]))
 playbooks.run(sys.argv[2], lab, lambda name: print(name, flush=True))
 """
