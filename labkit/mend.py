@@ -20,7 +20,6 @@ from labkit.progress import Progress
 from labkit.ssh import Shell
 
 END_SECONDS = 60
-END = "systemctl kill --signal=SIGKILL lab-harness.service; systemctl stop lab-harness.service"
 
 
 def main(arguments: list[str]) -> int:
@@ -89,7 +88,7 @@ def _end_harness(lab: Lab) -> None:
         if hypervisor.state(lab.name) != "running":
             return
     with Shell(lab.address, lab.keys_dir, seconds=END_SECONDS) as shell:
-        shell.run(END, END_SECONDS)
+        shell.run(session.END_HARNESS, END_SECONDS)
 
 
 def _seal(lab: Lab, run_id: str) -> int:

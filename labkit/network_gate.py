@@ -21,6 +21,10 @@ from labkit.ssh import Shell
 OPEN, SEALED = "open", "sealed"
 MODES = (OPEN, SEALED)
 CHANGED = "changed by hand"
+SAID = {
+    OPEN: "network open: the guest reaches what this host reaches; `--network sealed` shuts it off",
+    SEALED: "network sealed: the guest reaches the gateway alone",
+}
 # Rules about IP see a bridge's frames only where the kernel hands them over.
 BRIDGE_SWITCH = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 PROBE_SECONDS = 3

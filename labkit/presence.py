@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import time
 
+from labkit.boot import SSH_PORT
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
 from labkit.guest import Hypervisor
@@ -34,6 +36,18 @@ def demand_running(lab: Lab, wish: str) -> None:
     raise LabError(f"the guest '{lab.name}' is {found}: {wish}", cures.get(found, boot), UNREACHABLE)
 
 
+def demand_sshd(lab: Lab, seconds: float = LOOK_SECONDS) -> None:
+    """LabError unless the guest takes connections: one that boots does not yet."""
+    try:
+        socket.create_connection((lab.address, SSH_PORT), seconds).close()
+    except OSError as error:
+        raise LabError(
+            f"the guest '{lab.name}' does not answer at {lab.address}: {error.strerror or error}",
+            "it may still boot (a minute under emulation): repeat; its console log is in the lab's folder",
+            UNREACHABLE,
+        ) from error
+
+
 class Watcher:
     """Says whether the guest went away while a run is watched.
 
@@ -52,12 +66,13 @@ class Watcher:
         """Empty while the guest runs (or nobody knows), else its state."""
         if time.monotonic() - self._looked_at >= self._look_seconds:
             self._looked_at = time.monotonic()
-            self._state = _state(self._name)
+            self._state = state_of(self._name)
             self._missed = 0 if self._state == "running" else self._missed + 1
         return self._state if self._missed > 1 else ""
 
 
-def _state(name: str) -> str:
+def state_of(name: str) -> str:
+    """The guest's state; `running` where libvirt does not answer, which proves nothing."""
     try:
         with Hypervisor() as hypervisor:
             return hypervisor.state(name)

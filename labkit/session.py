@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from labkit import boot, network_gate, playbooks, snapshot, state
+from labkit import boot, network_gate, playbooks, presence, snapshot, state
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
 from labkit.gateway import awake, keys, process
@@ -21,6 +21,8 @@ from labkit.plan import Plan, data_use, gateway_config, harness_settings, helper
 from labkit.progress import Progress
 from labkit.ssh import Shell
 
+# Ended hard: it may be frozen, and a run that goes on finds its checkpoint.
+END_HARNESS = "systemctl kill -s KILL lab-harness.service 2>/dev/null; systemctl stop lab-harness.service"
 BOOT_SECONDS = 300  # an emulated guest takes about 70
 
 
@@ -36,6 +38,11 @@ def refuse_uncollected(lab: Lab, discard: bool) -> None:
         return
     said = f"run {known['run']} is in the guest '{lab.name}' and was not collected"
     if _at_work(lab.gateway_dir / known["run"]):
+        if (word := presence.state_of(lab.name)) in ("off", "crashed", "paused"):
+            raise LabError(
+                f"{said}: its session is not over, and the guest is {word}",
+                "`lab run --resume last` goes on, `lab collect` reads its disks; `--discard` throws it away",
+            )
         raise LabError(
             f"{said}: its session is still running",
             "`lab watch` shows it, `lab finish` asks it to end; `--discard` throws it away",
@@ -69,6 +76,7 @@ def begin(
     put(lab, wanted.network)  # before the guest's first instruction
     with progress.step("going on with the guest as it is" if keep else "reverting to the snapshot"):
         _bring_up(where, keep, progress)
+    progress.say(network_gate.SAID[wanted.network])
     if wanted.network == network_gate.SEALED:
         with progress.step("trying to reach this host from the sealed guest"):
             network_gate.prove_sealed(lab)
@@ -166,4 +174,5 @@ def _bring_up(where: snapshot.Place, keep: bool, progress: Progress) -> None:
         hypervisor.start_network(where.name)
         hypervisor.start(where.name)
         boot.wait(hypervisor, where.name, where.address)
-    Shell(where.address, where.keys_dir, seconds=BOOT_SECONDS).client.close()
+    with Shell(where.address, where.keys_dir, seconds=BOOT_SECONDS) as shell:
+        shell.run(END_HARNESS)  # of a run that was thrown away: the new one could not start beside it

@@ -152,7 +152,8 @@ def sentence(known: dict[str, Any]) -> str:
     lines.append(f"snapshot: {known['snapshot']}{yet}{taken}")
     if known["run"]:
         lines.append(_run_line(known))
-        lines += [f"the watchdog: {known['watchdog']}"] if known.get("watchdog") else []
+        if known.get("watchdog") and not known["collected"]:
+            lines.append(f"the watchdog: {known['watchdog']}")
         waiting = [item for item in known.get("commands", []) if item["state"] != "acknowledged"]
         if not (known["sealed"] or known["collected"]):
             lines += [f"command {item['id']}, {item['name']}: {item['state']}" for item in waiting]
@@ -169,6 +170,8 @@ def _run_line(known: dict[str, Any]) -> str:
     if known["minutes"] is not None:
         parts.append(f"{known['elapsed_seconds'] / 60:.1f} of {known['minutes']:.0f} min")
         parts.append(f"${known['cost_usd']:.4f} of ${known['budget_usd']:.2f}")
+    if known["paused"] and not known["sealed"]:
+        parts.append("paused on request: `lab unpause` lets it go on")
     parts.append("gateway alive" if known["gateway_alive"] else "gateway stopped")
     return ", ".join(parts)
 
@@ -188,6 +191,7 @@ def _run(folder: Path, problems: list[str]) -> dict[str, Any]:
         "minutes": settings.get("minutes"),
         "budget_usd": settings.get("budget_usd"),
         "sealed": progress.summary is not None,
+        "paused": progress.paused,
         "gateway_alive": process.alive(folder),
         "quiet_seconds": _quiet(folder),
         "watchdog": watchdog.unresolved(folder) if progress.summary is None else "",

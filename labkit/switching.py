@@ -8,7 +8,6 @@ from typing import Any
 from labkit import asking, network_gate, state
 from labkit.config import Lab
 from labkit.errors import LabError
-from labkit.gateway import process
 from labkit.gateway.ledger import EventTail, run_summary
 from labkit.guest import Hypervisor
 from labkit.plan import demand_network
@@ -36,14 +35,17 @@ def network(lab: Lab, mode: str | None, why: str) -> dict[str, Any]:
     changed = network_gate.switch(lab, mode)
     told = _tell(lab, mode, why) if changed else None
     said = f"the network is {mode}" + ("" if changed else " already")
+    if told is None and mode == network_gate.SEALED:
+        said += "; the next revert opens it, and a run begins as `--network` or run_network says"
     return {"network": mode, "changed": changed, "told": told, "text": said}
 
 
 def _tell(lab: Lab, mode: str, why: str) -> str | None:
     """Say it to the session that runs; its run_id, or None where none does."""
-    run_id = state.read(lab.dir).get("run")
+    known = state.read(lab.dir)
+    run_id = known.get("run")
     folder: Path = lab.gateway_dir / str(run_id)
-    if not run_id or not process.alive(folder) or run_summary(EventTail(folder).poll()):
+    if not run_id or known.get("collected") or run_summary(EventTail(folder).poll()):
         return None
     asking.ask(folder, "say", {"text": TOLD[mode]}, why or f"lab network {mode}", seconds=0)
     return run_id

@@ -127,6 +127,7 @@ def ssh(
     if not (keys / "id_ed25519").is_file():
         raise LabError(f"there is no guest named '{lab.name}'", "`lab up` builds it")
     presence.demand_running(lab, "no shell opens in it")
+    presence.demand_sshd(lab)
     options = ["-o", f"UserKnownHostsFile={keys}/known_hosts", "-o", "StrictHostKeyChecking=yes"]
     options += ["-o", "ConnectTimeout=10", "-o", "LogLevel=ERROR", "-o", "IdentitiesOnly=yes"]
     os.execvp(

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from labkit import guest, presence, state, status
+from labkit import guest, network_gate, presence, session, state, status, switching
 from labkit.errors import UNREACHABLE, LabError
-from labkit.gateway import commands
+from labkit.gateway import commands, pidfile
 from labkit.watch import watch
 
 RUN_ID = "20261129-201202-b0dd88"
@@ -169,3 +169,49 @@ def test_a_snapshot_of_another_inventory_is_stale(lab, hypervisor, with_manifest
     with_manifest(lab)
     hypervisor.ensure_domain("unit", XML, UUID)
     assert status.describe(lab)["snapshot"] == "stale"
+
+
+def test_status_says_that_a_session_is_paused_and_what_lets_it_go_on(lab, with_run, running):
+    asked = json.dumps({"name": "pause"})
+    row = {"id": 1, "event_type": "COMMAND", "command_or_input": asked}
+    (with_run / "events.jsonl").write_text(json.dumps(row) + "\n")
+    known = status.describe(lab)
+    assert known["paused"] and "paused on request: `lab unpause` lets it go on" in status.sentence(known)
+
+
+def test_a_network_that_is_switched_while_the_gateway_is_gone_is_told_to_the_session_later(
+    lab, with_run, running, monkeypatch
+):
+    monkeypatch.setattr(
+        network_gate, "switch", lambda _lab, _mode: True
+    )  # libvirt's test driver has no filters
+    assert switching.network(lab, "sealed", "it looked odd")["told"] == RUN_ID
+    (kept,) = commands.listed(with_run)
+    assert (kept["name"], kept["why"], kept["state"]) == ("say", "it looked odd", "queued")
+    assert "has been sealed" in kept["args"]["text"]
+
+
+def test_where_no_session_hears_of_it_the_answer_says_how_long_a_seal_lasts(lab, running, monkeypatch):
+    monkeypatch.setattr(network_gate, "switch", lambda _lab, _mode: True)
+    said = switching.network(lab, "sealed", "")
+    assert said["told"] is None and "the next revert opens it" in said["text"]
+
+
+def test_a_run_whose_guest_is_off_is_not_said_to_be_running(lab, with_run, running):
+    pidfile.write(with_run)  # this process passes for the gateway
+    with pytest.raises(LabError, match="its session is still running"):
+        session.refuse_uncollected(lab, discard=False)
+    running.stop("unit")
+    with pytest.raises(LabError, match="the guest is off") as caught:
+        session.refuse_uncollected(lab, discard=False)
+    assert "`lab run --resume last`" in caught.value.hint
+
+
+def test_a_guest_that_boots_and_takes_no_connection_yet_is_said_in_a_sentence(
+    lab, running, free_port, monkeypatch
+):
+    monkeypatch.setattr(presence, "SSH_PORT", free_port)
+    monkeypatch.setattr(type(lab), "address", "127.0.0.1")
+    with pytest.raises(LabError, match="does not answer at 127.0.0.1: Connection refused") as caught:
+        presence.demand_sshd(lab)
+    assert caught.value.code == UNREACHABLE and "may still boot" in caught.value.hint
