@@ -267,9 +267,10 @@ def _phases(database: Path) -> list[dict[str, Any]]:
         "WHERE event_type = 'PHASE_STARTED' GROUP BY phase"
     )
     began = dict(_query(database, begins))
+    # A step in which the phase changes counts where it began.
     sql = (
-        "SELECT phase, COUNT(DISTINCT step_number) FROM execution_logs WHERE step_number > 0 "
-        "GROUP BY phase ORDER BY MIN(id)"
+        "SELECT phase, COUNT(*) FROM (SELECT phase, MIN(id) AS first FROM execution_logs "
+        "WHERE step_number > 0 GROUP BY step_number) GROUP BY phase ORDER BY MIN(first)"
     )
     counted = _query(database, sql)
     return [{"name": name, "began_at": began.get(name, 0.0), "steps": steps} for name, steps in counted]

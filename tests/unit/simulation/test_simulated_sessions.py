@@ -45,6 +45,7 @@ def test_a_session_can_be_brought_to_each_of_its_ends_and_has_a_report_then(stop
     assert result.summary["stop_reason"] == stop_reason
     assert result.summary["status"] == "sealed"
     assert result.summary["final_report_written"] is True
+    assert sum(phase["steps"] for phase in result.phases) == result.summary["steps"]
 
 
 def test_the_same_seed_gives_the_same_session_and_another_seed_another():
