@@ -104,6 +104,13 @@ def _memory(lab: Lab) -> tuple[str, str, str]:
     return "ok", f"{available} MiB free, the guest takes {wanted}", ""
 
 
+def demand_memory(lab: Lab) -> None:
+    """LabError where this host has not the memory that the guest takes: QEMU's own words say less."""
+    state, found, cure = _memory(lab)
+    if state == "fail":
+        raise LabError(f"not enough memory for the guest: {found}", cure)
+
+
 def _guest_runs(lab: Lab) -> bool:
     try:
         with Hypervisor() as hypervisor:

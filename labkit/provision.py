@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from labkit import (
+    doctor,
     drift,
     fingerprint,
     images,
@@ -67,6 +68,7 @@ def _make_set(lab: Lab, expected: prediction.Prediction, progress: Progress) -> 
         state.update(lab.dir, dirty=True)
     else:
         images.demand_room(lab)
+        doctor.demand_memory(lab)
         with progress.step("looking whether the cached image is whole"):
             images.demand_sound(lab)
         _forget_build(lab)

@@ -41,6 +41,9 @@ def test_every_finding_that_is_not_ok_says_what_to_type(lab, libvirt):
 def test_too_little_memory_for_the_guest_fails_and_names_the_variable(make_lab, libvirt):
     found = find(make_lab(guest={"lab_memory_mb": 1 << 22}), "memory")
     assert found.state == "fail" and "lab_memory_mb" in found.cure
+    with pytest.raises(LabError, match="not enough memory for the guest") as caught:
+        doctor.demand_memory(make_lab(guest={"lab_memory_mb": 1 << 22}))
+    assert "lab_memory_mb" in caught.value.hint
 
 
 @pytest.fixture
