@@ -181,6 +181,16 @@ def collect(
 
 
 @app.command(rich_help_panel=SESSION)
+def gateway(
+    folder: Annotated[Path, typer.Argument(help="The run's folder, with its gateway.json.")],
+) -> None:
+    """Serve a run's gateway in the foreground; `lab run` and `lab run --resume` start it by themselves."""
+    from labkit.gateway.server import serve
+
+    serve(folder)
+
+
+@app.command(rich_help_panel=SESSION)
 def network(
     mode: Annotated[str | None, typer.Argument(help="`open`, `sealed`; default: only look.")] = None,
     inventory: Inventory = None,

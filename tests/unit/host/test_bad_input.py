@@ -441,3 +441,8 @@ def test_a_mistyped_variable_is_named_with_the_nearest_one(typed, lab, file, tex
     told = typed("status", code=USAGE)
     near = {"lab_memroy_mb": "lab_memory_mb", "run_minuets": "run_minutes"}[said.split()[-1]]
     assert said in told and f"did you mean {near}?" in told
+
+
+def test_a_folder_without_a_gateways_settings_serves_nothing(typed, tmp_path):
+    said = typed("gateway", str(tmp_path), code=USAGE)
+    assert f"no gateway settings at {tmp_path}/gateway.json" in said and "`lab run`" in said
