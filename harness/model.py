@@ -102,6 +102,10 @@ class Model:
             reply = self._settle(read_reply(self._send(body, limit)), chars, worst)
             self._row(row, began, "ok", "", reply.finish_reason, reply.usage, reply.cost)
             return reply
+        except Interrupted as cut:  # what was sent may be answered and billed: the gateway's ledger has it
+            self.purse.settle(None, worst)
+            self._row(row, began, "interrupted", str(cut), None, Usage(), None)
+            raise
         except Failure as failure:
             cost = self.purse.price(failure.usage) if failure.billed else 0.0
             self.purse.settle(cost, worst)

@@ -141,6 +141,8 @@ def test_a_stop_ends_a_call_that_hangs(made):
         threading.Timer(0.3, model.stop.set).start()
         with pytest.raises(Interrupted):
             model.ask("worker", MESSAGES)
+        assert attempts(model) == ["interrupted"]  # the provider may have answered: the call leaves its row
+        assert model.purse.spent == 0 and model.purse.unknown > 0
 
 
 def test_tool_calls_without_an_id_or_with_a_double_one_get_one_of_their_own(made):
