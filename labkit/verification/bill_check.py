@@ -64,7 +64,7 @@ def _unaccounted(evidence: Evidence, rows: list[Row], answered: list[Row], left:
     excuses = sum(row.get("status") != "ok" for row in rows)
     excuses += sum(row.get("event_type") == "RESUMED" for row in events)
     sealed = evidence.sealed_summary
-    excuses += sealed is None or sealed.get("stop_reason") in ("interrupted", "finished by a person")
+    excuses += sealed is None or sealed.get("stop_reason") == "finished by a person"
     if len(spare) <= excuses:
         return []
     where = f"exchange {spare[0].get('id')}"
