@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -49,17 +50,20 @@ def serve(run_dir: Path, linger_seconds: float = LINGER_SECONDS) -> None:
     listener = listen(config.bind, config.port)
     pidfile.write(run_dir)
     # uvicorn raises a caught signal again after its shutdown; the files must be closed before we end.
+    # Until it catches any, `ended` keeps the wish: a gateway that was told to end at its start never did.
+    ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, lambda *_: ended.set())
     try:
-        asyncio.run(_serve(run_dir, config, key, listener, linger_seconds))
+        asyncio.run(_serve(run_dir, config, key, listener, linger_seconds, ended))
     finally:
         pidfile.remove_own(run_dir)
 
 
 async def _serve(
-    run_dir: Path, config: GatewayConfig, key: str, listener: socket.socket, linger_seconds: float
-) -> None:
+    run_dir: Path, config: GatewayConfig, key: str, listener: socket.socket, linger_seconds: float,
+    ended: threading.Event,
+) -> None:  # fmt: skip
     ledger = _ledger(run_dir, config)
     budget = Budget(run_dir, config, ledger)
     async with contextlib.AsyncExitStack() as stack:
@@ -72,7 +76,7 @@ async def _serve(
         server = _server(asgi)
         over = _Over(run_dir, config, ledger)
         board = Board(run_dir, config, lambda: budget.spent)
-        tasks = [asyncio.create_task(_stop_when_over(server, over, linger_seconds))]
+        tasks = [asyncio.create_task(_stop_when_over(server, over, linger_seconds, ended))]
         dog = _watchdog(run_dir, config, ledger, asgi.state.signs, board, over)
         tasks.append(asyncio.create_task(dog.run()))
         log.info("run %s: on %s:%d for %s", config.run_id, config.bind, config.port, config.provider)
@@ -154,8 +158,12 @@ class _Over:
         completion.tell_once(self.run_dir, self.config, self.hook, summary)
 
 
-async def _stop_when_over(server: uvicorn.Server, over: _Over, linger_seconds: float) -> None:
+async def _stop_when_over(
+    server: uvicorn.Server, over: _Over, linger_seconds: float, ended: threading.Event
+) -> None:
     while not server.should_exit:
+        if ended.is_set():
+            server.should_exit = True
         sealed = over.ledger.sealed_at
         if sealed is not None:
             await asyncio.to_thread(over.tell_if_sealed)

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import libvirt
 import pytest
 import synthetic_run
+from loopback import until
 
 from labkit import (
     cli,
@@ -446,3 +447,18 @@ def test_a_mistyped_variable_is_named_with_the_nearest_one(typed, lab, file, tex
 def test_a_folder_without_a_gateways_settings_serves_nothing(typed, tmp_path):
     said = typed("gateway", str(tmp_path), code=USAGE)
     assert f"no gateway settings at {tmp_path}/gateway.json" in said and "`lab run`" in said
+
+
+def test_the_verb_serves_a_run_and_ends_when_asked_even_before_it_listens(tmp_path, free_port):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    gateway("127.0.0.1", free_port).save(folder)
+    command = [sys.executable, "-m", "labkit", "gateway", str(folder)]
+    served = subprocess.Popen(command, cwd=REPO)
+    try:
+        until(lambda: process.alive(folder))
+        assert pidfile.read(folder) == served.pid
+        served.terminate()
+        assert served.wait(20) == 0 and not process.alive(folder)
+    finally:
+        served.kill()
