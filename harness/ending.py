@@ -37,12 +37,14 @@ def written_reports(notes: Path, earlier: Collection[str] = ()) -> list[str]:
     """Names of the non-empty final reports, lowest version first. earlier: names of other runs' reports."""
     try:
         names = [
-            entry.name
-            for entry in os.scandir(notes)
-            if entry.name.startswith("final_report")  # among thousands of notes the pattern takes its time
-            and _REPORT.fullmatch(entry.name)
-            and entry.stat().st_size
-            and entry.name not in earlier
+            name
+            for name in os.listdir(
+                notes
+            )  # asked after each step: no more of thousands of notes than their names
+            if name.startswith("final_report")
+            and _REPORT.fullmatch(name)
+            and name not in earlier
+            and (notes / name).stat().st_size
         ]
     except OSError:
         return []

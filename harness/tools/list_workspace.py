@@ -51,6 +51,8 @@ def _lines(folder: Path, depth: int) -> Iterator[str]:
 
 
 def _printable(name: str) -> str:
+    if name.isascii() and name.isprintable():
+        return name
     return clean(name.encode(errors="replace").decode(errors="replace")).replace("\n", "?")
 
 
