@@ -9,11 +9,11 @@ COMPILE := $(UV) pip compile --quiet --generate-hashes --no-header --universal
 .NOTPARALLEL:
 
 help:
-	@echo "make test         the fast, the slow and the guest tests (about 20 minutes on 2 cores without KVM)"
+	@echo "make test         the next four (about 25 minutes on 2 cores without KVM)"
 	@echo "make test-fast    what needs no guest"
 	@echo "make test-slow    whole sessions, restarts, a browser"
+	@echo "make test-engine  the session engine killed, starved and lied to; wants a C compiler (about 5 minutes)"
 	@echo "make test-guest   one real guest: up, verify, run, collect, query, revert, down (wants root)"
-	@echo "make test-engine  the session engine killed, starved and lied to; wants a C compiler (about 6 minutes)"
 	@echo "make test-realmodel  opt-in: a session with a small real model (docs/realmodel.md)"
 	@echo "make lint         ruff"
 	@echo "make soak         what is too long for every change; parts: soak-fresh soak-fast soak-engine soak-guest (docs/soak.md)"
@@ -24,7 +24,7 @@ help:
 setup:
 	@tests/setup
 
-test: test-fast test-slow test-guest
+test: test-fast test-slow test-engine test-guest
 
 test-fast: setup
 	$(PYTHON) -m pytest -n 2 --dist loadfile -m "not slow"
