@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from labkit import dead_disks, offline, ownership, playbooks, runs, snapshot, state
+from labkit import asking, dead_disks, offline, ownership, playbooks, runs, snapshot, state
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
 from labkit.gateway import process
@@ -20,6 +20,8 @@ SSH_SECONDS = 45  # a guest that runs has been up for long: this is no boot
 ROOM_SECONDS = 30
 QUIET_SECONDS = 60  # beyond the longest command and the longest model call of the run
 FORCED = "asked for with --offline"
+STOP_SECONDS = 20  # in which a session that hears of it ends what runs, writes its report and seals
+IS_ACTIVE = "systemctl is-active --quiet lab-harness.service"
 # Tasks whose failure the guest's disks would not cure: the refusal, and what runs on this host.
 NOT_THE_GUESTS = ("Refuse to collect a session that still runs", "Bring the run to the hypervisor")
 
@@ -46,8 +48,8 @@ def collect(
 ) -> Path:
     """Bring the run of gateway folder `folder` to the caller's runs/; returns its folder there.
 
-    stop: end a session that still runs; without it that is refused. A guest that is off, or does not answer,
-    or is too full to be asked is stopped (said first) and its disks are read.
+    stop: end a session that still runs, as `lab stop` does; without it that is refused. A guest that is off,
+    or does not answer, or is too full to be asked is stopped (said first) and its disks are read.
     """
     if before := collected_before(lab, folder):
         say("it was collected before: nothing to do")
@@ -60,7 +62,9 @@ def collect(
         return _from_disks(
             lab, folder, target, f"the guest is {word}", say, is_on=word in ("paused", "crashed")
         )
-    reason = FORCED if force_offline else _why_it_cannot_be_asked(lab)
+    if stop:
+        _stop_session(folder, say)
+    reason = FORCED if force_offline else _why_it_cannot_be_asked(lab, stop)
     if not reason:
         reason = _ask(lab, folder, target, stop, on_task)
     if not reason:
@@ -82,15 +86,40 @@ def _target(folder: Path) -> Path:
     return runs.default_root().resolve() / folder.name
 
 
-def _why_it_cannot_be_asked(lab: Lab) -> str:
-    """Empty when the guest answers over SSH and has room for what collecting writes there."""
+def _stop_session(folder: Path, say: Callable[[str], None]) -> None:
+    """Through the gateway, so that the record has who asked. Who hears nothing is stopped by what follows."""
+    tail = EventTail(folder)
+    if not process.alive(folder) or run_summary(tail.poll()):
+        return
+    ends = time.monotonic() + STOP_SECONDS
+    try:
+        asked = asking.ask(folder, "stop", None, "lab collect --stop")
+    except LabError as error:  # sealed by now, or a host's disk that takes no command
+        return say(error.message)
+    if asked["state"] == "queued":
+        return say("its session has not heard that it is to stop: it is stopped in the guest")
+    while not run_summary(tail.poll()) and time.monotonic() < ends:
+        time.sleep(0.2)
+
+
+def _why_it_cannot_be_asked(lab: Lab, stop: bool) -> str:
+    """Empty when the guest answers over SSH and has room for what collecting writes there.
+
+    A session that runs and is not to be stopped is a LabError at once, before Ansible starts.
+    """
+    active = False
     sandbox = lab.guest["lab_sandbox"]
     places = {name: shlex.quote(f"{sandbox}/{name}") for name in ("telemetry", "mirror")}
     try:
         with Shell(lab.address, lab.keys_dir, seconds=SSH_SECONDS) as shell:
-            code, said = shell.run(ROOM.format(**places), ROOM_SECONDS)
+            active = not stop and shell.run(IS_ACTIVE, ROOM_SECONDS)[0] == 0
+            code, said = (0, "") if active else shell.run(ROOM.format(**places), ROOM_SECONDS)
     except LabError as error:
         return f"{error.message} (waited {SSH_SECONDS} s)"
+    if active:
+        raise LabError(
+            "the session is still running", "`lab finish` asks it to end, `lab collect --stop` stops it now"
+        )
     where = (said.split() or ["an unknown place"])[-1][:200]
     return f"the guest's disk is full at {where}" if code else ""
 

@@ -1,4 +1,7 @@
-"""HOST: `--keep --discard` over a session that runs: the old one ends, and the new one is a session."""
+"""HOST: `--keep --discard` over a session that runs: the old one ends, and the new one is a session.
+
+That one is stopped by `lab collect --stop`, as `lab stop` would: the record has who asked.
+"""
 
 import time
 
@@ -23,7 +26,7 @@ def test_a_session_that_is_thrown_away_makes_room_for_the_next_one_in_the_same_g
     first = started(lab)
     second = started(lab, "--keep")
     assert first != second
-    lab.lab("stop", "--why", "seen enough")
-    lab.lab("watch", "--json", code=None, seconds=300)
-    assert lab.lab("collect", "--json").json["folder"].endswith(second)
+    assert lab.lab("collect", "--stop", "--json").json["folder"].endswith(second)
     lab.lab("verify", second)
+    asked = "SELECT command_or_input FROM execution_logs WHERE event_type = 'COMMAND'"
+    assert "lab collect --stop" in lab.lab("query", second, asked, "--json").out

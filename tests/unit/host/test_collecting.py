@@ -14,7 +14,7 @@ import yaml
 
 from labkit import collecting, config, guest, state
 from labkit.errors import UNREACHABLE, LabError
-from labkit.gateway import pidfile
+from labkit.gateway import commands, pidfile
 
 RUN_ID = synthetic_run.RUN_ID
 UUID = "11111111-2222-4333-8444-555555555555"
@@ -109,7 +109,11 @@ def test_a_mute_guest_whose_session_still_sends_events_is_left_alone_until_told(
         collecting.collect(mute, folder)
     assert caught.value.code == UNREACHABLE and "--stop" in caught.value.hint
     assert running.state("unit") == "running" and alive.poll() is None
-    assert collecting.collect(mute, folder, stop=True).is_dir() and running.state("unit") == "off"
+    heard = []
+    assert collecting.collect(mute, folder, stop=True, say=heard.append).is_dir()
+    assert running.state("unit") == "off" and "has not heard that it is to stop" in heard[0]
+    (asked,) = commands.listed(folder)
+    assert (asked["name"], asked["why"], asked["who"]["by"]) == ("stop", "lab collect --stop", "cli")
 
 
 @pytest.mark.parametrize("last", ["quiet for long", "sealed"])
