@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from labkit import asking, dead_disks, offline, ownership, playbooks, runs, snapshot, state
+from labkit import asking, dead_disks, offline, ownership, playbooks, presence, runs, snapshot, state
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
 from labkit.gateway import process
@@ -48,8 +48,8 @@ def collect(
 ) -> Path:
     """Bring the run of gateway folder `folder` to the caller's runs/; returns its folder there.
 
-    stop: end a session that still runs, as `lab stop` does; without it that is refused. A guest that is off,
-    or does not answer, or is too full to be asked is stopped (said first) and its disks are read.
+    stop: end a session that still runs; without it that is refused. A guest that is off, or does not answer,
+    or is too full to be asked is stopped (said first) and its disks are read.
     """
     if before := collected_before(lab, folder):
         say("it was collected before: nothing to do")
@@ -62,8 +62,6 @@ def collect(
         return _from_disks(
             lab, folder, target, f"the guest is {word}", say, is_on=word in ("paused", "crashed")
         )
-    if stop:
-        _stop_session(folder, say)
     reason = FORCED if force_offline else _why_it_cannot_be_asked(lab, stop)
     if not reason:
         reason = _ask(lab, folder, target, stop, on_task)
@@ -86,10 +84,10 @@ def _target(folder: Path) -> Path:
     return runs.default_root().resolve() / folder.name
 
 
-def _stop_session(folder: Path, say: Callable[[str], None]) -> None:
-    """Through the gateway, so that the record has who asked. Who hears nothing is stopped by what follows."""
+def ask_to_stop(lab: Lab, folder: Path, say: Callable[[str], None]) -> None:
+    """As `lab stop` does, so that the record has who asked; waits. A session that hears nothing is left."""
     tail = EventTail(folder)
-    if not process.alive(folder) or run_summary(tail.poll()):
+    if presence.state_of(lab.name) != "running" or not process.alive(folder) or run_summary(tail.poll()):
         return
     ends = time.monotonic() + STOP_SECONDS
     try:

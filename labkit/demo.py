@@ -31,7 +31,7 @@ def run(lab: Lab) -> None:
     progress, console = Progress(), Terminal()
     with progress.step("1/7 looking at this machine"):
         _demand_ready(doctor.examine(lab), progress)
-    session.refuse_uncollected(lab, discard=False)
+    session.refuse_uncollected(lab, discard=False, thrown_away_by="lab revert --discard")
     progress.say("2/7 the guest and its snapshot (first time: 6-15 minutes)")
     provision.up(lab, progress)
     progress.say(f"3/7 {MINUTES} minutes with the rehearsal model (q leaves the view, Ctrl-C ends it early)")

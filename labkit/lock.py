@@ -18,7 +18,7 @@ TRIES, PAUSE_SECONDS = 10, 0.02  # `holder` may have the lock for an instant: th
 
 @dataclass(frozen=True)
 class Holder:
-    """The command that is at work on a lab. since: local time, ISO 8601."""
+    """The command that is at work on a lab. verb: `up`, `run --resume`. since: local time, ISO 8601."""
 
     lab: str
     verb: str
@@ -95,9 +95,11 @@ def _locked(path: Path, name: str) -> Iterator[TextIOWrapper]:
                 yield file
                 return
         time.sleep(PAUSE_SECONDS)
+    other = _read(path.read_text() if path.exists() else "", name)
     raise LabError(
-        _read(path.read_text() if path.exists() else "", name).said(),
-        "wait until it is over, or end it with Ctrl-C in its terminal; `lab status` works meanwhile",
+        other.said(),
+        f"wait until it is over, or end it: Ctrl-C in its terminal, or `kill {other.pid or '?'}`;"
+        " `lab status` works meanwhile",
     )
 
 
@@ -123,7 +125,7 @@ def _have(file: TextIOWrapper, path: Path) -> bool:
 
 def _read(text: str, name: str) -> Holder:
     try:
-        verb, pid, since = text.split()
+        verb, pid, since = text.rsplit(maxsplit=2)
         return Holder(name, verb, int(pid), since)
     except ValueError:  # it has the lock and has not written yet
         return Holder(name, "?", None, "")

@@ -50,7 +50,7 @@ def _repair(lab: Lab, run_id: str) -> int:
         print("another command is at work on this lab")
         return BUSY
     _demand_ours(lab, run_id)
-    with lock.hold(lab.state_dir, lab.name, "run"):
+    with lock.hold(lab.state_dir, lab.name, "run --resume"):
         if _unpause(lab):
             print("the guest was paused and goes on")
             return 0
@@ -94,7 +94,7 @@ def _end_harness(lab: Lab) -> None:
 def _seal(lab: Lab, run_id: str) -> int:
     _demand_ours(lab, run_id)
     progress = Progress()
-    with lock.hold(lab.state_dir, lab.name, "collect"):
+    with lock.hold(lab.state_dir, lab.name, "collect --stop"):
         folder = session.current(lab)
         target = collecting.collect(lab, folder, True, False, progress.detail, progress.say)
     print(f"what there is of run {run_id} is in {target}")

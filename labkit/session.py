@@ -31,8 +31,12 @@ def place(lab: Lab) -> snapshot.Place:
     return snapshot.Place(lab.name, lab.dir, lab.address)
 
 
-def refuse_uncollected(lab: Lab, discard: bool) -> None:
-    """LabError while a run that nobody collected is in the guest, unless it may be thrown away."""
+def refuse_uncollected(lab: Lab, discard: bool, thrown_away_by: str = "--discard") -> None:
+    """LabError while a run that nobody collected is in the guest, unless it may be thrown away.
+
+    thrown_away_by: what a person types for that.
+    """
+    throw = f"`{thrown_away_by}` throws it away"
     known = state.read(lab.dir)
     if not known.get("run") or known.get("collected") or discard:
         return
@@ -41,13 +45,13 @@ def refuse_uncollected(lab: Lab, discard: bool) -> None:
         if (word := presence.state_of(lab.name)) in ("off", "crashed", "paused"):
             raise LabError(
                 f"{said}: its session is not over, and the guest is {word}",
-                "`lab run --resume last` goes on, `lab collect` reads its disks; `--discard` throws it away",
+                f"`lab run --resume last` goes on, `lab collect` reads its disks; {throw}",
             )
         raise LabError(
             f"{said}: its session is still running",
-            "`lab watch` shows it, `lab finish` asks it to end; `--discard` throws it away",
+            f"`lab watch` shows it, `lab finish` asks it to end; {throw}",
         )
-    raise LabError(said, "`lab collect` brings it to runs/; `--discard` throws it away")
+    raise LabError(said, f"`lab collect` brings it to runs/; {throw}")
 
 
 def _at_work(run_dir: Path) -> bool:

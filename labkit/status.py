@@ -32,7 +32,10 @@ NEXT = (
         lambda known: known["at_work"] and _unfinished(known) and not known["sealed"],
         "`lab watch` shows the run; `lab status` says more when that command is over",
     ),
-    (lambda known: known["at_work"], "wait until it is over, or end it with Ctrl-C in its terminal"),
+    (
+        lambda known: known["at_work"],
+        "wait until it is over, or end it: Ctrl-C in its terminal, or `kill {at_work[pid]}`",
+    ),
     (lambda known: known["guest"] == "unknown", "`lab doctor` starts libvirt, or says why it can't"),
     (lambda known: known["guest"] == "absent", "`lab up` builds the guest"),
     (
@@ -45,7 +48,11 @@ NEXT = (
         "somebody paused the guest: `virsh -c qemu:///system resume {lab}` goes on",
     ),
     (
-        lambda known: known["snapshot"] in ("none", "not verified", "damaged"),
+        lambda known: known["snapshot"] == "damaged" and not _unfinished(known),
+        "`lab down`, then `lab up` builds the guest again",
+    ),
+    (
+        lambda known: known["snapshot"] in ("none", "not verified"),
         "`lab up` builds the guest and takes a snapshot",
     ),
     (
@@ -61,6 +68,11 @@ NEXT = (
         lambda known: _unfinished(known) and not known["gateway_alive"],
         "the gateway of the run is gone: `lab run --resume {run}` goes on with it,"
         " `lab collect --stop` ends it and brings it home",
+    ),
+    (
+        lambda known: _unfinished(known) and known["quiet_seconds"] is None,
+        "nothing was heard of its session yet: if `lab run` was killed in its start,"
+        " `lab run --resume {run}` goes on with it, `lab revert --discard` gives it up",
     ),
     (
         lambda known: _unfinished(known) and (known["quiet_seconds"] or 0) > QUIET_SECONDS,
@@ -209,9 +221,10 @@ def _commands(folder: Path) -> list[dict[str, Any]]:
 def _quiet(folder: Path) -> float | None:
     """Seconds since the guest pushed an event; None where it never did."""
     try:
-        return round(time.time() - (folder / EVENTS).stat().st_mtime, 1)
+        found = (folder / EVENTS).stat()
     except OSError:
         return None
+    return round(time.time() - found.st_mtime, 1) if found.st_size else None
 
 
 def _settings(folder: Path) -> dict[str, Any]:

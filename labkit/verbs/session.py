@@ -81,7 +81,7 @@ def _resume(inventory: Path | None, which: str, detach: bool, as_json: bool) -> 
     from labkit.progress import Progress
 
     lab = open_lab(inventory, "going on with a session")
-    with alone(lab, "run"):
+    with alone(lab, "run --resume"):
         folder = resuming.resume(lab, which, Progress())
     _say_page(folder)
     if detach:
@@ -171,6 +171,8 @@ def collect(
         before = collecting.collected_before(lab, folder)
         if before is None:
             with progress.step(f"collecting run {folder.name}"):
+                if stop:
+                    collecting.ask_to_stop(lab, folder, progress.say)
                 target = collecting.collect(lab, folder, stop, offline, progress.detail, progress.say)
     if before is not None:
         data = {"run": folder.name, "folder": str(before), "collected_before": True}

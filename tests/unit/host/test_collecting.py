@@ -109,9 +109,13 @@ def test_a_mute_guest_whose_session_still_sends_events_is_left_alone_until_told(
         collecting.collect(mute, folder)
     assert caught.value.code == UNREACHABLE and "--stop" in caught.value.hint
     assert running.state("unit") == "running" and alive.poll() is None
+    assert collecting.collect(mute, folder, stop=True).is_dir() and running.state("unit") == "off"
+
+
+def test_a_session_is_asked_to_stop_in_the_name_of_who_collects(mute, folder, running, alive):
     heard = []
-    assert collecting.collect(mute, folder, stop=True, say=heard.append).is_dir()
-    assert running.state("unit") == "off" and "has not heard that it is to stop" in heard[0]
+    collecting.ask_to_stop(mute, folder, heard.append)
+    assert "has not heard that it is to stop" in heard[0]
     (asked,) = commands.listed(folder)
     assert (asked["name"], asked["why"], asked["who"]["by"]) == ("stop", "lab collect --stop", "cli")
 

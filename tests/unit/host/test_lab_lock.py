@@ -51,6 +51,14 @@ def test_a_killed_holder_leaves_no_lock_behind(tmp_path, holder):
         assert (tmp_path / ".unit.lock").read_text().split()[:2] == ["revert", str(os.getpid())]
 
 
+def test_a_verb_with_an_option_is_named_whole(tmp_path):
+    again = lock.hold(tmp_path, "unit", "up")
+    with lock.hold(tmp_path, "unit", "run --resume"), pytest.raises(LabError) as caught:
+        again.__enter__()
+    assert "`lab run --resume` (process" in caught.value.message
+    assert f"`kill {os.getpid()}`" in caught.value.hint
+
+
 def test_who_is_at_work_can_be_asked_without_making_or_keeping_anything(tmp_path, holder):
     found = lock.holder(tmp_path, "unit")
     assert (found.verb, found.pid) == ("up", holder.pid)

@@ -223,7 +223,7 @@ def known(**changes):
 
 
 def advice(**changes) -> str:
-    return next(words for fits, words in status.NEXT if fits(known(**changes))).format(run=RUN_ID)
+    return next(words for fits, words in status.NEXT if fits(known(**changes))).format(**known(**changes))
 
 
 @pytest.mark.parametrize(
@@ -234,10 +234,20 @@ def test_status_of_a_run_that_broke_off_says_how_to_go_on_and_how_to_end_it(chan
     assert f"`lab run --resume {RUN_ID}`" in said and "`lab collect" in said
 
 
+def test_status_of_a_run_whose_start_was_killed_says_how_to_go_on():
+    assert f"`lab run --resume {RUN_ID}`" in advice(quiet_seconds=None)
+
+
+def test_status_of_a_damaged_snapshot_names_the_command_that_helps():
+    assert advice(snapshot="damaged", run=None).startswith("`lab down`, then `lab up`")
+    assert "`lab collect" in advice(snapshot="damaged", sealed=True)  # first the run
+
+
 def test_while_another_command_is_at_work_nobody_is_told_to_interfere():
     at_work = {"verb": "demo", "pid": 1, "since": "", "said": ""}
     assert "`lab watch`" in advice(at_work=at_work)
-    assert advice(at_work=at_work, run=None, snapshot="not verified").startswith("wait until it is over")
+    alone = advice(at_work=at_work, run=None, snapshot="not verified")
+    assert alone.startswith("wait until it is over") and "`kill 1`" in alone
 
 
 def test_status_of_a_run_at_work_speaks_of_watching_only():
