@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
@@ -148,9 +148,8 @@ class View:
         for name, text in rows.items():
             table.add_row(name, Text(plain(text, 300)))  # all of it: a phase is the guest's word too
         footer = self.notice or "q leaves, the run goes on · Ctrl-C asks the session to finish"
-        return Panel(
-            table, title=Text(f"run {plain(config.run_id)}"), subtitle=Text(footer), title_align="left"
-        )
+        inside = Group(table, Text(footer, style="dim"))
+        return Panel(inside, title=Text(f"run {plain(config.run_id)}"), title_align="left")
 
     def _asked(self) -> str:
         """The last command and how far it came."""
@@ -172,8 +171,17 @@ class View:
 
 @contextlib.contextmanager
 def _live(console: Console, view: View) -> Iterator[Callable[[list[dict]], None]]:
+    size = console.size
+
+    def draw(rows: list[dict]) -> None:
+        nonlocal size
+        if console.size != size:  # a terminal that is made smaller folds what stands there: it would remain
+            size = console.size
+            console.clear()
+        live.refresh()
+
     with Live(console=console, auto_refresh=False, get_renderable=view.render) as live:
-        yield lambda rows: live.refresh()
+        yield draw
 
 
 @contextlib.contextmanager

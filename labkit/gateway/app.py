@@ -21,7 +21,7 @@ from labkit.gateway.config import GatewayConfig
 from labkit.gateway.ledger import BadEvents, ForeignRun, Ledger
 from labkit.gateway.providers.rehearsal import pages
 from labkit.gateway.pushes import Pushes
-from labkit.gateway.refusal import Refusal
+from labkit.gateway.refusal import AsciiJSON, Refusal
 from labkit.gateway.relay import Relay
 from labkit.gateway.watchdog import Signs
 
@@ -65,7 +65,7 @@ class Gateway:
         after = request.query_params.get("after", "0")
         if not (after.isascii() and after.isdigit() and len(after) < 16):
             raise Refusal(400, "bad_request", "after must be a whole number")
-        return JSONResponse({"commands": self.deliveries.hand_out(int(after))})
+        return AsciiJSON({"commands": self.deliveries.hand_out(int(after))})
 
     async def acknowledge(self, request: Request) -> Response:
         try:

@@ -52,7 +52,7 @@ def append(
     """
     if not Path(run_dir).is_dir():
         raise LabError(f"no run has a gateway folder at {run_dir}", "`lab status` shows the runs", USAGE)
-    args = checked(name, args or {})
+    args, why = checked(name, args or {}), _sound(why)
     if len(why) > MAX_WHY:
         raise LabError(f"the reason is longer than {MAX_WHY} characters", "nothing was asked", USAGE)
     path = Path(run_dir) / FILE_NAME
@@ -63,7 +63,8 @@ def append(
                 return item["id"]
         _demand_within_limits(name, args, known)
         item = {"id": max((one["id"] for one in known), default=0) + 1, "name": name, "args": args}
-        item |= {"time": now_utc()} | ({"who": who} if who else {}) | ({"why": why} if why else {})
+        by = {name: _sound(value) for name, value in (who or {}).items()}
+        item |= {"time": now_utc()} | ({"who": by} if by else {}) | ({"why": why} if why else {})
         _write(path, item | ({"key": key} if key else {}))
     return item["id"]
 
@@ -88,7 +89,12 @@ def _text(text: object) -> str:
         raise LabError("there is nothing to say", '`lab say "..."`', USAGE)
     if len(text) > MAX_TEXT:
         raise LabError(f"the message is longer than {MAX_TEXT} characters", "nothing was said", USAGE)
-    return text.strip()
+    return _sound(text.strip())
+
+
+def _sound(text: Any) -> Any:
+    """Without what UTF-8 cannot hold: a terminal of another encoding gives lone surrogates."""
+    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else text
 
 
 def _amount(name: str, value: object) -> float:
@@ -213,16 +219,26 @@ def _write(path: Path, item: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    deadline = time.monotonic() + LOCK_STALE_SECONDS
+    deadline, seen = time.monotonic() + LOCK_STALE_SECONDS, None
     while True:
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             break
         except FileExistsError:
-            if time.monotonic() > deadline:
+            if (held := _identity(path)) != seen:  # another holder: it has its own time
+                deadline, seen = time.monotonic() + LOCK_STALE_SECONDS, held
+            elif time.monotonic() > deadline:
                 path.unlink(missing_ok=True)
             time.sleep(0.02)
     try:
         yield
     finally:
         path.unlink(missing_ok=True)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns

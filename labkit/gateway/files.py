@@ -130,6 +130,6 @@ def parse_line(line: bytes) -> list[dict]:
     """The object of one line as a list of one; empty when the line is damaged."""
     try:
         item = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return [item] if isinstance(item, dict) else []

@@ -95,8 +95,8 @@ class Ledger:
 
     def _take(self, rows: list[Row]) -> None:
         fresh, conflicts = self._sorted(rows)
-        if fresh and (self._chain.size > MAX_BYTES or len(self._places) + len(fresh) > MAX_ROWS):
-            raise OSError(errno.EFBIG, f"{chain.LEDGER} has reached {self._chain.size} bytes")
+        if fresh:
+            self._demand_room(len(fresh))
         records = [("event", row.text) for row in fresh] + [("conflict", row.text) for row in conflicts]
         places = self._chain.append_texts(records) if records else []
         if fresh:
@@ -110,6 +110,10 @@ class Ledger:
             with contextlib.suppress(OSError):
                 self._chain.keep_head()
 
+    def _demand_room(self, rows: int = 0) -> None:
+        if self._chain.size > MAX_BYTES or len(self._places) + rows > MAX_ROWS:
+            raise OSError(errno.EFBIG, f"{chain.LEDGER} has reached {self._chain.size} bytes")
+
     def _answer(self, rows: list[Row]) -> Answer:
         return Answer(self.watermark, sorted({row.id for row in rows if row.odd}))
 
@@ -122,6 +126,7 @@ class Ledger:
     def reserve(self, number: int, body: dict) -> None:
         """Write down that model call `number` is about to go out; durable on return. OSError: it is not."""
         with self._lock:
+            self._demand_room()  # calls that cost nothing (refused, unreachable) would fill it otherwise
             self._chain.append([("reserved", body)])
             self.under_way[number] = body
 

@@ -15,7 +15,7 @@ from labkit.gateway.ledger import run_summary
 NAME_KEYS = ("name", "filename", "file_name", "path", "title")
 
 WAITS_FOR = {
-    "": "the harness is starting in the guest; under emulation this takes about 30 s",
+    "": "the harness to start in the guest; under emulation this takes about 30 s",
     "RUN_STARTED": "the first answer of the model",
     "WORKER_THOUGHT": "the tool call to start",
     "TOOL_CALL": "the tool to end",

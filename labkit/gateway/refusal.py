@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.responses import JSONResponse
+
+from labkit.gateway.files import text_of
+
+
+class AsciiJSON(JSONResponse):
+    """In escapes: what a terminal or a guest said may hold what UTF-8 cannot (lone surrogates)."""
+
+    def render(self, content: Any) -> bytes:
+        return text_of(content)
 
 
 class Refusal(Exception):
@@ -13,6 +24,6 @@ class Refusal(Exception):
         self.status = status
         self.code = code
 
-    def response(self) -> JSONResponse:
+    def response(self) -> AsciiJSON:
         error = {"message": str(self), "type": "lab_gateway", "code": self.code}
-        return JSONResponse({"error": error}, self.status)
+        return AsciiJSON({"error": error}, self.status)

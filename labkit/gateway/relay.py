@@ -25,6 +25,7 @@ from labkit.gateway.providers import Provider
 from labkit.gateway.refusal import Refusal
 from labkit.gateway.usage import Usage
 
+MAX_REPLY = 32 << 20  # bytes, unpacked: the longest reply of a model has some hundred thousand
 CALL_SECONDS = 900  # the guest gives up much earlier; this ends a call that nobody waits for
 PASSED_HEADERS = ("content-type", "retry-after")
 PURPOSES = ("worker", "inspector", "digest", "report")
@@ -124,7 +125,7 @@ class _Call:
 
     async def _whole(self, reply: httpx2.Response) -> Response:
         try:
-            data = redact(await reply.aread(), self.relay.provider.key)
+            data = redact(b"".join([piece async for piece in _bounded(reply)]), self.relay.provider.key)
         finally:
             await reply.aclose()
         self._read(usage_reader.parse(data))
@@ -142,7 +143,7 @@ class _Call:
     async def lines(self, reply: httpx2.Response) -> AsyncIterator[bytes]:
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                async for line in _split_lines(reply.aiter_bytes()):
+                async for line in _split_lines(_bounded(reply)):
                     line = redact(line, self.relay.provider.key)
                     self._read(usage_reader.stream_chunk(line))
                     yield line
@@ -167,6 +168,15 @@ class _Stream(StreamingResponse):
             self._call.settle("cut")
             with anyio.CancelScope(shield=True):
                 await self._reply.aclose()
+
+
+async def _bounded(reply: httpx2.Response) -> AsyncIterator[bytes]:
+    """The body, unpacked, no further than a reply can be: a few packed bytes may stand for gigabytes."""
+    size = 0
+    async for piece in reply.aiter_bytes():
+        if (size := size + len(piece)) > MAX_REPLY:
+            raise httpx2.DecodingError(f"the reply is larger than {MAX_REPLY} bytes")
+        yield piece
 
 
 async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

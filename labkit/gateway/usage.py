@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
+
+MOST = 2**53  # tokens or dollars: a larger number is no figure of a bill, and floats cannot take every one
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Usage:
         self.reasoning_tokens = _count(_inside(usage, "completion_tokens_details", "reasoning_tokens"))
         cost = usage.get("cost")
         known = isinstance(cost, (int, float)) and not isinstance(cost, bool)
-        self.cost_usd = float(cost) if known and math.isfinite(cost) and cost >= 0 else None
+        self.cost_usd = float(cost) if known and 0 <= cost <= MOST else None
 
 
 def _inside(usage: dict, outer: str, inner: str) -> object:
@@ -48,14 +49,14 @@ def _inside(usage: dict, outer: str, inner: str) -> object:
 
 
 def _count(value: object) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    return value if type(value) is int and 0 <= value <= MOST else None
 
 
 def parse(data: bytes) -> object:
     """The JSON value of `data`, or None when it is none."""
     try:
         return json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -110,7 +110,7 @@ def _against_the_ledger(found: Evidence, report: Report) -> None:
     )
     if ahead and not ledger.sealed:
         report.asserted.append(
-            f"{amount(ahead, 'events')} behind event {last}: the gateway was gone before they came"
+            f"{amount(ahead, 'events')} behind event {last}: they had not reached the gateway"
         )
     if calls.last:
         report.asserted.append(f"{amount(calls.last, 'results')} of the last step: no prompt followed")

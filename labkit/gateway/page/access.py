@@ -40,7 +40,7 @@ class Access:
         """In constant time."""
         if not isinstance(given, str):
             return False
-        return hmac.compare_digest(_sha(given.encode()), _sha(self._key))
+        return hmac.compare_digest(_sha(given.encode("utf-8", "replace")), _sha(self._key))
 
     def cookie(self, name: str) -> str:
         """A new login as the value of a cookie."""

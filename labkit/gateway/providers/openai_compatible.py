@@ -22,6 +22,7 @@ class Provider:
     async def send(self, content: bytes) -> httpx2.Response:
         """The reply with its body unread: read it or iterate it, then aclose it. Raises httpx2.HTTPError."""
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
+        headers["accept-encoding"] = "gzip"  # of all encodings the one with a bound: a thousand to one
         request = self._client.build_request(
             "POST", f"{self.base_url}/chat/completions", content=content, headers=headers
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 
 import pytest
@@ -64,6 +65,32 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_queued(tmp_path, name, a
     with pytest.raises(LabError):
         commands.append(tmp_path, name, args)
     assert commands.listed(tmp_path) == []
+
+
+def test_words_of_a_terminal_with_another_encoding_hold_up_no_command(run_gateway):
+    running = run_gateway()
+    latin = os.fsdecode(b"caf\xe9")
+    commands.append(running.folder, "say", {"text": latin}, who={"user": latin}, why=latin)
+    with open(running.folder / "commands.jsonl", "ab") as file:  # as an earlier kit wrote it
+        file.write(json.dumps({"id": 2, "name": "say", "args": {"text": "caf\udce9"}}).encode() + b"\n")
+    commands.append(running.folder, "stop")
+    told = running.http.get("/v1/commands?after=0").json()["commands"]
+    assert [one["name"] for one in told] == ["say", "say", "stop"]
+    assert (told[0]["args"]["text"], told[0]["who"]["user"], told[0]["why"]) == ("caf?",) * 3
+
+
+def test_a_lock_that_changes_hands_is_not_taken_for_a_dead_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "LOCK_STALE_SECONDS", 0.3)
+    lock = tmp_path / "commands.jsonl.lock"
+    lock.touch()
+    asked = threading.Thread(target=commands.append, args=(tmp_path, "pause"))
+    asked.start()
+    for number in range(10):  # each holder well within its time
+        time.sleep(0.1)
+        os.utime(lock, ns=(number, number))
+    assert commands.listed(tmp_path) == []
+    asked.join(10)
+    assert len(commands.listed(tmp_path)) == 1, "the last holder is dead"
 
 
 def test_the_guest_can_acknowledge_only_what_it_was_told(run_gateway):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import threading
@@ -167,6 +168,51 @@ def test_an_error_inside_a_200_is_passed_on_and_counts_its_worst_case(exchange):
     assert running.chat().json()["error"]["message"] == "upstream died"
     assert running.requests()[-1]["cost_usd"] is None
     assert running.requests()[-1]["charged_usd"] > 0
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens": 10**400, "completion_tokens": 1},
+        {"prompt_tokens": 100, "completion_tokens": -1},
+        {"prompt_tokens": "100", "completion_tokens": 1},
+    ],
+)
+def test_figures_that_are_none_count_the_worst_case(exchange, usage):
+    running, upstream = exchange
+    upstream.answers(REPLY | {"usage": usage})
+    assert running.chat().status_code == 200
+    assert running.requests()[-1]["charged_usd"] > 0.0008
+
+
+@pytest.mark.parametrize("cost", [10**400, -5, "0.5", True, 1e300])
+def test_a_bill_that_is_none_counts_the_tokens(exchange, cost):
+    running, upstream = exchange
+    upstream.answers(REPLY | {"usage": USAGE | {"cost": cost}})
+    assert running.chat().status_code == 200
+    row = running.requests()[-1]
+    assert (row["cost_usd"], row["charged_usd"]) == (None, 1.4e-5)
+
+
+def test_a_reply_nested_ten_thousand_deep_is_passed_on_and_counts_its_worst_case(exchange):
+    running, upstream = exchange
+    upstream.answers(b"[" * 10_000 + b"]" * 10_000)
+    assert running.chat().status_code == 200
+    assert running.requests()[-1]["charged_usd"] > 0.0008
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_reply_that_unpacks_to_more_than_any_reply_is_cut_off(exchange, stream):
+    running, upstream = exchange
+    packed = gzip.compress(bytes(100 << 20))
+    upstream.answers(packed, **{"content-encoding": "gzip"})
+    before = len(running.requests())
+    try:
+        assert running.chat(stream=stream).content.count(b"\0") == 0
+    except httpx2.RemoteProtocolError:
+        assert stream, "the head of a stream is out already"
+    row = wait_for_line(running, before + 1)
+    assert row["status"] == "cut" and row["charged_usd"] > 0.0008
 
 
 def test_a_redirect_is_not_followed_and_not_passed_on(exchange):

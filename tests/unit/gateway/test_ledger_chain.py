@@ -73,6 +73,16 @@ def test_a_guest_cannot_fill_the_ledger_with_conflicts(tmp_path, event, monkeypa
     assert kinds(tmp_path).count("conflict") == 5
 
 
+def test_model_calls_that_cost_nothing_cannot_fill_the_hosts_disk(tmp_path, monkeypatch):
+    ledger = Ledger(tmp_path, "r")
+    ledger.reserve(1, {"id": 1})
+    monkeypatch.setattr("labkit.gateway.ledger.MAX_BYTES", 100)
+    with pytest.raises(OSError, match="has reached"):
+        ledger.reserve(2, {"id": 2})
+    ledger.exchange({"id": 1})  # what is under way is still written down
+    assert kinds(tmp_path) == ["opened", "reserved", "exchange"]
+
+
 @pytest.mark.parametrize("told", ["other", "", None])
 def test_telemetry_of_another_start_is_refused_whole_and_told(tmp_path, event, told):
     ledger = Ledger(tmp_path, "r", "mine")

@@ -53,6 +53,8 @@ PERMITTED = [
 ]
 
 REFUSED = [
+    {"\ud800": 1},
+    *({name: 10**400} for name in ("temperature", "top_p", "presence_penalty")),
     *(
         {"model": model}
         for model in ("other", "test/model:online", "TEST/MODEL", " test/model", "", None, 5, [], {})

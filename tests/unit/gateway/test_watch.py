@@ -21,7 +21,7 @@ from labkit.errors import LabError
 from labkit.gateway.files import JsonLines
 from labkit.gateway.ledger import EVENTS
 from labkit.gateway.progress import Progress, plain
-from labkit.watch import View, watch
+from labkit.watch import View, _live, watch
 
 ROOT = Path(__file__).parents[3]
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m bell\x07 \u202egnirts\u200b\x00 end"
@@ -79,13 +79,33 @@ def test_the_view_shows_phase_step_money_thought_command_and_counts(run_dir, eve
     assert "write_scratchpad" in seen and "not running" in seen
 
 
+def test_on_a_narrow_terminal_the_notice_is_there_whole(run_dir):
+    view = View(run_dir)
+    view.notice = "asked the session to finish: it writes its report now. Ctrl-C again leaves it to itself"
+    console = Console(file=io.StringIO(), width=60)
+    console.print(view.render())
+    assert " ".join(re.findall(r"[\w:.-]+", console.file.getvalue())).endswith("leaves it to itself")
+
+
+def test_a_terminal_that_is_made_smaller_is_wiped_once(run_dir):
+    console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
+    wiped = "\x1b[2J"
+    with _live(console, View(run_dir)) as draw:
+        draw([])
+        assert wiped not in console.file.getvalue()
+        console.size = (60, 30)
+        draw([])
+        draw([])
+    assert console.file.getvalue().count(wiped) == 1
+
+
 def test_before_the_first_event_the_view_says_that_the_harness_is_starting(run_gateway):
     running = run_gateway()
     view = View(running.folder)
     view.quiet_seconds = lambda: 20.0
     console = Console(file=io.StringIO(), width=140)
     console.print(view.render())
-    assert "no event for 0:20, waiting for the harness is starting" in console.file.getvalue()
+    assert "no event for 0:20, waiting for the harness to start" in console.file.getvalue()
 
 
 def test_after_a_tool_call_the_view_waits_for_the_tool():
