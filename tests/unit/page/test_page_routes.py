@@ -32,6 +32,7 @@ def test_without_a_login_nothing_of_the_run_is_told(serve):
             assert http.get(path).status_code == 401
         assert http.post("/command", json={"name": "stop"}).status_code == 401
         assert http.post("/login", json={"token": "wrong"}).status_code == 401
+        assert http.post("/login", content=rb'{"token": "\ud800"}').status_code == 401
         assert http.post("/login", content=b"[" * 9000).status_code == 400
     assert commands.listed(served.folder) == []
 
