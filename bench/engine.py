@@ -12,7 +12,8 @@ trajectory, and a script of the whole session would be written again at each ste
 
 They take turns of SPAN steps, so that other work on the machine meets both alike. Times are by the wall
 clock (disks included) and by the processor's (`cpu`), which other work disturbs less. Prints JSON:
-milliseconds a step, memory, ratios; `flat` is the median of the last SPAN steps over the first SPAN.
+milliseconds a step, memory, ratios; `flat` is the median of the last SPAN steps over the first SPAN. Late
+in a run listings are long: the mean prompts of both spans (`..._prompt_tokens`) say how much more is sent.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def ours(hours: float, theirs: Beside | None) -> dict[str, Any]:
     if theirs:
         theirs.play()
         theirs.close()
-    told = figures(watch.steps())
+    told = figures(watch.steps()) | prompts(folder)
     told |= {"hours": hours, "simulated_seconds": result.simulated_seconds}
     told |= {"memory_mb_after_100_steps": round(memory[0], 1), "memory_mb_last": round(memory[1], 1)}
     return told | {"memory_growth": round(memory[1] / memory[0], 3)}
@@ -127,6 +128,15 @@ def figures(steps: list[Times]) -> dict[str, Any]:
         told |= {f"first_100_median{name}_ms": round(first, 2), f"last_100_median{name}_ms": round(last, 2)}
         told |= {f"flat{name}": round(last / first, 3)}
     return told
+
+
+def prompts(folder: Path) -> dict[str, int]:
+    """Mean tokens of the Worker's prompts in the first and in the last SPAN steps."""
+    sql = "SELECT prompt_tokens FROM execution_logs WHERE event_type = 'WORKER_THOUGHT' ORDER BY id"
+    with contextlib.closing(sqlite3.connect(folder / "telemetry" / "run.db")) as db:
+        tokens = [row[0] for row in db.execute(sql)]
+    first, last = (round(statistics.mean(some)) for some in (tokens[:SPAN], tokens[-SPAN:]))
+    return {"first_100_prompt_tokens": first, "last_100_prompt_tokens": last}
 
 
 def _resident() -> float:
