@@ -18,14 +18,13 @@ from starlette.routing import Route
 from labkit.gateway import commands
 from labkit.gateway.admission import Admission
 from labkit.gateway.config import GatewayConfig
+from labkit.gateway.crowd import Bodies
 from labkit.gateway.ledger import BadEvents, ForeignRun, Ledger
 from labkit.gateway.providers.rehearsal import pages
 from labkit.gateway.pushes import Pushes
 from labkit.gateway.refusal import AsciiJSON, Refusal
 from labkit.gateway.relay import Relay
 from labkit.gateway.watchdog import Signs
-
-MAX_BODY = 20 * 1024 * 1024
 
 log = logging.getLogger("labkit.gateway")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -39,7 +38,7 @@ class Gateway:
         self.config = config
         self.ledger = ledger
         self.relay = relay
-        self.pushes = Pushes(ledger)
+        self.pushes, self.bodies = Pushes(ledger), Bodies()
         self.deliveries = commands.Deliveries(run_dir, lambda item: ledger.note("command", **item))
         self.extension = commands.Extension(run_dir)
 
@@ -48,11 +47,11 @@ class Gateway:
             raise Refusal(403, "run_ended", "this run is sealed")
         if self.config.wall_over(extra_minutes=self.extension.minutes):
             raise Refusal(403, "run_ended", "this run is past its wall limit")
-        return await self.relay.answer(await _body(request), request.state.token)
+        return await self.relay.answer(await self.bodies.read(request), request.state.token)
 
     async def events(self, request: Request) -> Response:
         try:
-            answer = await self.pushes.accept(await _body(request), request.client)
+            answer = await self.pushes.accept(await self.bodies.read(request), request.client)
             if answer.conflicts:
                 return JSONResponse({"watermark": answer.watermark, "conflicts": answer.conflicts})
             return Response(b'{"watermark":%d}' % answer.watermark, media_type="application/json")
@@ -69,7 +68,7 @@ class Gateway:
 
     async def acknowledge(self, request: Request) -> Response:
         try:
-            upto = json.loads(await _body(request))["acknowledged"]
+            upto = json.loads(await self.bodies.read(request))["acknowledged"]
             if type(upto) is not int or upto < 0:
                 raise ValueError("acknowledged must be a whole number")
             return JSONResponse({"acknowledged": self.deliveries.acknowledge(upto)})
@@ -113,16 +112,6 @@ def _admitted(admission: Admission, handler: Handler) -> Handler:
         return await handler(request)
 
     return checked
-
-
-async def _body(request: Request) -> bytes:
-    """The body, read no further than the limit: the length header may lie."""
-    data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > MAX_BODY:
-            raise Refusal(413, "bad_request", f"the body is larger than {MAX_BODY} bytes")
-    return bytes(data)
 
 
 async def _healthz(request: Request) -> Response:

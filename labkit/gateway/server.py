@@ -22,6 +22,7 @@ from labkit.errors import LabError
 from labkit.gateway import app, commands, completion, keys, pidfile, run_key
 from labkit.gateway.budget import Budget
 from labkit.gateway.config import GatewayConfig
+from labkit.gateway.crowd import Patient, Repeats
 from labkit.gateway.helpers import Helpers
 from labkit.gateway.ledger import Ledger
 from labkit.gateway.page import access
@@ -181,7 +182,7 @@ def _server(asgi: object) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
             asgi,
-            http="h11",
+            http=Patient,
             ws="none",
             lifespan="off",
             access_log=False,
@@ -247,6 +248,7 @@ def _hide(key: str) -> None:
 def log_to_stderr(key: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(keys.RedactingFormatter(key))
+    handler.addFilter(Repeats())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)

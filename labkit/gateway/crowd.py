@@ -1,0 +1,87 @@
+"""HOST: what a guest gone wild may take of the gateway's process: connections, memory for bodies, log lines.
+
+The page and the watchdog live in the same process: a guest must not keep a person from the stop button.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+
+import h11
+from starlette.requests import Request
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from labkit.gateway.refusal import Refusal
+
+MAX_BODY = 20 * 1024 * 1024
+MOST_WAITING = 256 << 20  # bytes of all bodies that are being read
+MOST_CONNECTIONS = 256  # of one listener; a process may often have 1,024 files open, all told
+HEAD_SECONDS = 75.0  # a request's head is here by then: nothing else ends a connection that says nothing
+MOST_LINES, EACH = 200, 1000  # of one kind in the log; then one in a thousand
+
+
+class Patient(H11Protocol):
+    """uvicorn's protocol, but for connections that are too many and those on which no request comes."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.abort()
+            return
+        self._idle: tuple[object] | None = None
+        self._next_look = self.loop.call_later(HEAD_SECONDS, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if hasattr(self, "_next_look"):
+            self._next_look.cancel()
+        super().connection_lost(exc)
+
+    def _look(self) -> None:
+        """Close where no request began since the last look. A running one takes the time it takes."""
+        waits = self.conn.their_state is h11.IDLE and (self.cycle is None or self.cycle.response_complete)
+        idle = (self.cycle,) if waits else None
+        if idle is not None and (self.cycle is None or idle == self._idle):
+            self.transport.close()
+            return
+        self._idle = idle
+        self._next_look = self.loop.call_later(HEAD_SECONDS, self._look)
+
+
+class Bodies:
+    """Reads bodies no further than the limits: a length header may lie, and many at once are much memory."""
+
+    def __init__(self) -> None:
+        self.waiting = 0  # bytes
+
+    async def read(self, request: Request) -> bytes:
+        """Refusal when this one, or all together, are too large."""
+        data = bytearray()
+        try:
+            async for chunk in request.stream():
+                data += chunk
+                self.waiting += len(chunk)
+                if len(data) > MAX_BODY:
+                    raise Refusal(413, "bad_request", f"the body is larger than {MAX_BODY} bytes")
+                if self.waiting > MOST_WAITING:
+                    raise Refusal(503, "gateway_busy", "too many large requests at once")
+            return bytes(data)
+        finally:
+            self.waiting -= len(data)
+
+
+class Repeats(logging.Filter):
+    """Lets the first lines of a kind through, then a few: the log must not fill the host's disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = (record.name, str(record.msg)[:100])
+        self._counts[kind] += 1
+        number = self._counts[kind]
+        if number > MOST_LINES:
+            record.msg = f"{record.msg} (no. {number} of its kind)"
+        return number <= MOST_LINES or number % EACH == 0
