@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,7 @@ NAMES = (
 MAX_TEXT, MAX_WHY = 4000, 500  # characters
 MOST_MINUTES, MOST_USD = 48 * 60, 10_000  # all extensions of a run together
 LOCK_STALE_SECONDS = 10.0  # an append takes milliseconds; an older lock belongs to a dead process
+_CONTROLS = re.compile("[\x80-\x9f]")
 TOLD = ("id", "name", "args", "who", "why")  # what the guest gets of a command
 
 
@@ -93,8 +95,11 @@ def _text(text: object) -> str:
 
 
 def _sound(text: Any) -> Any:
-    """Without what UTF-8 cannot hold: a terminal of another encoding gives lone surrogates."""
-    return text.encode("utf-8", "replace").decode() if isinstance(text, str) else text
+    """Without what UTF-8 cannot hold: a terminal of another encoding gives lone surrogates.
+
+    Nor control characters above ASCII: the harness's cleaning takes them, and what follows, for an escape.
+    """
+    return _CONTROLS.sub("?", text).encode("utf-8", "replace").decode() if isinstance(text, str) else text
 
 
 def _amount(name: str, value: object) -> float:

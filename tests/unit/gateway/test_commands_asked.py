@@ -69,13 +69,13 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_queued(tmp_path, name, a
 
 def test_words_of_a_terminal_with_another_encoding_hold_up_no_command(run_gateway):
     running = run_gateway()
-    latin = os.fsdecode(b"caf\xe9")
+    latin = "caf" + "\udce9"  # as Python reads an argument that is no UTF-8
     commands.append(running.folder, "say", {"text": latin}, who={"user": latin}, why=latin)
     with open(running.folder / "commands.jsonl", "ab") as file:  # as an earlier kit wrote it
         file.write(json.dumps({"id": 2, "name": "say", "args": {"text": "caf\udce9"}}).encode() + b"\n")
-    commands.append(running.folder, "stop")
+    commands.append(running.folder, "say", {"text": "a\x9b"})
     told = running.http.get("/v1/commands?after=0").json()["commands"]
-    assert [one["name"] for one in told] == ["say", "say", "stop"]
+    assert [one["id"] for one in told] == [1, 2, 3] and told[2]["args"]["text"] == "a?"
     assert (told[0]["args"]["text"], told[0]["who"]["user"], told[0]["why"]) == ("caf?",) * 3
 
 
