@@ -54,7 +54,7 @@ def _answered(evidence: Evidence) -> list[Row]:
 def _key(row: Row) -> tuple:
     cost = row.get("cost_usd")
     billed = None if cost is None else round(float(cost), 9) if isinstance(cost, int | float) else str(cost)
-    return row.get("purpose"), billed, *(row.get(name) for name in FIGURES)
+    return row.get("purpose"), row.get("model"), billed, *(row.get(name) for name in FIGURES)
 
 
 def _unaccounted(evidence: Evidence, rows: list[Row], answered: list[Row], left: Counter) -> list[Finding]:

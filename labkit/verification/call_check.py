@@ -52,7 +52,7 @@ def check(evidence: Evidence) -> Result:
     for step in steps:
         _results(step, exchanges, shown, result)
     result.findings += _unrecorded(events, exchanges)
-    result.findings += _verdicts(events, exchanges)
+    result.findings += _verdicts(evidence, events, exchanges)
     result.findings += _prompts(evidence, exchanges)
     result.findings.sort(key=_by_event)
     return result
@@ -205,26 +205,54 @@ def _unrecorded(events: list[Row], exchanges: list[Row]) -> list[Finding]:
     return found
 
 
-def _verdicts(events: list[Row], exchanges: list[Row]) -> list[Finding]:
-    """Each of the Inspector's decisions was one that its model gave, in the order given."""
+def _verdicts(evidence: Evidence, events: list[Row], exchanges: list[Row]) -> list[Finding]:
+    """Each of the Inspector's decisions is one that its model gave, in their order; none is kept silent."""
     given = [row for row in exchanges if row.get("purpose") == "inspector" and "text" in row[SEEN]]
-    found, at = [], 0
+    found, at, taken, unanswered = [], 0, set(), 0
     for row in events:
-        if row.get("event_type") != "INSPECTOR_DECISION" or row.get("prompt_tokens") is None:
+        if row.get("event_type") != "INSPECTOR_DECISION":
             continue
-        tokens = ("prompt_tokens", "completion_tokens")
-        same = (n for n in range(at, len(given)) if all(row.get(t) == given[n].get(t) for t in tokens))
-        number = next(same, None)
+        no_verdict = row.get("guard_status") == "BLOCK" and _reason(row).startswith("no verdict")
+        if no_verdict and row.get("prompt_tokens") is None:
+            unanswered += 1
+            continue
+        number = next((n for n in range(at, len(given)) if _decides(row, given[n])), None)
         if number is None:
             found.append(_event(FORGED, row, "the Inspector's model gave no such answer"))
             continue
         at = number + 1
-        no_verdict = str(row.get("guard_reason") or "").startswith("no verdict")
-        if row.get("guard_status") != given[number][SEEN].get("verdict") and not (
-            no_verdict and row.get("guard_status") == "BLOCK"
-        ):
+        taken.add(number)
+        if row.get("guard_status") != given[number][SEEN].get("verdict") and not no_verdict:
             found.append(_event(ALTERED, row, f"exchange {given[number]['id']} has another verdict"))
-    return found
+    spare = [row for n, row in enumerate(given) if n not in taken and "verdict" in row[SEEN]]
+    return found or _kept_silent(evidence, spare, unanswered)
+
+
+def _decides(row: Row, reply: Row) -> bool:
+    """Whether a decision can be this reply's: by its figures, else (a provider tells none) by its word."""
+    same = all(row.get(name) == reply.get(name) for name in ("prompt_tokens", "completion_tokens"))
+    return same and (
+        row.get("prompt_tokens") is not None or row.get("guard_status") == reply[SEEN].get("verdict")
+    )
+
+
+def _reason(row: Row) -> str:
+    return str(row.get("guard_reason") or "")
+
+
+def _kept_silent(evidence: Evidence, spare: list[Row], unanswered: int) -> list[Finding]:
+    """Verdicts that no event tells: one for each that came too late, was asked for again, or a crash took."""
+    sealed = evidence.sealed_summary
+    if evidence.rebuilt or evidence.run.problem or (sealed is None and evidence.from_disks):
+        return []
+    failed = (row for row in evidence.run.rows("api_requests") if row.get("status") != "ok")
+    excuses = unanswered + sum(row.get("purpose") == "inspector" for row in failed)
+    excuses += sum(row.get("event_type") == "RESUMED" for row in evidence.told)
+    excuses += sealed is None or "by a person" in str(sealed.get("stop_reason"))
+    if len(spare) <= excuses:
+        return []
+    what = "it has a verdict that no event tells"
+    return [Finding(MISSING, LEDGER, f"exchange {spare[0].get('id')}", what)]
 
 
 def _prompts(evidence: Evidence, exchanges: list[Row]) -> list[Finding]:

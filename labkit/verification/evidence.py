@@ -12,7 +12,7 @@ from typing import Any
 
 from labkit.analysis import sqlite_file
 from labkit.errors import LabError
-from labkit.gateway import chain
+from labkit.gateway import chain, config
 from labkit.gateway.ledger import COLUMNS, nonce_of, run_summary
 
 LEDGER = f"gateway/{chain.LEDGER}"
@@ -89,8 +89,24 @@ class Evidence:
 
     @property
     def rebuilt(self) -> bool:
-        """run.db was made from the gateway's events, and has nothing else in it."""
+        """run.db was made from the gateway's events and has nothing else in it; this host says so as well."""
+        return self.says_rebuilt and self.made_by_host
+
+    @property
+    def says_rebuilt(self) -> bool:
         return "rebuilt_from" in self.run.state
+
+    @property
+    def made_by_host(self) -> bool:
+        """By the manifest: no database of the guest's became run.db."""
+        guest = self.manifest.get("guest")
+        source = str(guest.get("record")) if isinstance(guest, dict) else ""
+        return self.manifest.get("collected") == "events" or source.startswith("the gateway's events")
+
+    @property
+    def settings(self) -> dict:
+        """What the gateway was started with."""
+        return _json(self.folder / "gateway" / config.FILE_NAME)
 
 
 def read(folder: Path) -> Evidence:

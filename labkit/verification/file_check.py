@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from collections import Counter
 from pathlib import Path
 
 from labkit import sums
@@ -12,6 +14,13 @@ from labkit.verification.findings import ALTERED, FORGED, MISSING, TRUNCATED, Fi
 
 COUNTS = {"notes": "SCRATCHPAD", "scripts": "SCRIPT", "masters": "MASTER_SUMMARY"}
 MADE_LATER = ("sha256", "mirror")  # summary.json has them as they were after RUN_SEALED
+MONEY = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd")
+WORDS = {
+    "digest_refreshes": "DIGEST_REFRESH",
+    "nudges": "SYSTEM_NUDGE",
+    "inspector_reviews": "INSPECTOR_DECISION",
+}
+ROUNDING = 2e-6  # cost_usd has six places
 CHUNK = 1 << 20
 COLLECTED = ("workspace", "backup", "outputs", "gateway", "not-the-record")  # nothing comes there later
 
@@ -64,10 +73,24 @@ def _summary(evidence: Evidence) -> list[Finding]:
         return []
     if not evidence.summary:
         return [Finding(MISSING, "summary.json", "the file", "it is not here, or no JSON object")]
-    for name in sorted((told.keys() | evidence.summary.keys()) - set(MADE_LATER)):
-        if told.get(name) != evidence.summary.get(name):
-            return [Finding(ALTERED, "summary.json", name, "RUN_SEALED has another value")]
+    for where, summary in (("summary.json", evidence.summary), ("run.db", _stored(evidence))):
+        names = (told.keys() | summary.keys()) - set(MADE_LATER) if summary is not None else ()
+        for name in sorted(names):
+            if told.get(name) != summary.get(name):
+                record = name if where == "summary.json" else f"session_state summary, {name}"
+                return [Finding(ALTERED, where, record, "RUN_SEALED has another value")]
     return []
+
+
+def _stored(evidence: Evidence) -> dict | None:
+    """The summary in session_state; None where there is none."""
+    if "summary" not in evidence.run.state:
+        return None
+    try:
+        stored = json.loads(evidence.run.state.get("summary") or "")
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return stored if isinstance(stored, dict) else {}
 
 
 def _counts(evidence: Evidence) -> list[Finding]:
@@ -88,7 +111,30 @@ def _counts(evidence: Evidence) -> list[Finding]:
                     kind, "run.db", f"{table}, {name}", f"RUN_SEALED counts {told[name]}, {count} are here"
                 )
             )
-    return found
+    return found + _figures(evidence, told)
+
+
+def _figures(evidence: Evidence, told: dict) -> list[Finding]:
+    """The seal adds up what the record has: it is what people read first."""
+    calls, words = evidence.run.rows("api_requests"), Counter(row.get("event_type") for row in evidence.told)
+    there: dict[str, float] = {name: sum(row.get(name) or 0 for row in calls) for name in MONEY}
+    there |= {name: words[word] for name, word in WORDS.items()}
+    there["inspector_blocks"] = sum(
+        row.get("event_type") == "INSPECTOR_DECISION" and row.get("guard_status") == "BLOCK"
+        for row in evidence.told
+    )
+    there["files_lost"] = sum(row.get("lost") is not None for row in evidence.run.rows("workspace_files"))
+    number = max((row["id"] for row in evidence.told if row.get("event_type") == "RUN_SEALED"), default=0)
+    return [
+        Finding(
+            ALTERED,
+            "events",
+            f"event {number}",
+            f"its {name} is {told[name]}, the record adds up to {value:g}",
+        )
+        for name, value in there.items()
+        if isinstance(told.get(name), int | float) and abs(told[name] - value) > ROUNDING
+    ]
 
 
 def _registry(evidence: Evidence) -> list[Finding]:

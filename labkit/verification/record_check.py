@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from calendar import timegm
+from collections import Counter
 
 from labkit.verification.evidence import Database, Evidence, Row, content, told_nonce
 from labkit.verification.findings import ALTERED, FORGED, MISSING, REPLAYED, TRUNCATED, Finding, amount
@@ -18,7 +20,10 @@ KEYS = {"prompts": "name", "workspace_files": "path", "session_state": "key"}
 def check(evidence: Evidence) -> list[Finding]:
     if found := _other_run(evidence):
         return found  # every row would differ
-    return [*_rows(evidence), *_holes(evidence), *_conflicts(evidence), *_clock(evidence), *_mirror(evidence)]
+    if found := _twice(evidence):
+        return found  # it can't be told which of them to compare
+    found = [*_rows(evidence), *_holes(evidence), *_conflicts(evidence)]
+    return [*found, *_clock(evidence), *_begun(evidence), *_behind_the_seal(evidence), *_mirror(evidence)]
 
 
 def _other_run(evidence: Evidence) -> list[Finding]:
@@ -35,7 +40,24 @@ def _other_run(evidence: Evidence) -> list[Finding]:
         return [Finding(REPLAYED, "manifest.json", "run_id", f"it is of run {name}, not of its folder's")]
     if ledger.nonce and nonce and nonce != ledger.nonce:
         return [Finding(REPLAYED, "run.db", "RUN_STARTED", "it is of another start of this run")]
+    if evidence.says_rebuilt and not evidence.made_by_host:
+        what = "only this host makes a record out of events, and its manifest says that it did not"
+        return [Finding(FORGED, "run.db", "session_state rebuilt_from", what)]
     return []
+
+
+def _twice(evidence: Evidence) -> list[Finding]:
+    """The schema lets no two rows have one id: a table that was made anew may."""
+    found = []
+    for name, database in (("run.db", evidence.run), ("mirror.db", evidence.mirror)):
+        for table in TABLES:
+            keys = [row.get(KEYS.get(table, "id")) for row in database.rows(table)]
+            again = next((key for key, count in Counter(keys).items() if count > 1 or key is None), "")
+            if again != "":
+                found.append(
+                    Finding(FORGED, name, f"{table} {again}", "two rows have this id, or one has none")
+                )
+    return found
 
 
 def _rows(evidence: Evidence) -> list[Finding]:
@@ -134,13 +156,56 @@ def _clock(evidence: Evidence) -> list[Finding]:
     for number in sorted(evidence.ledger.events):
         told = _seconds(evidence.ledger.events[number].get("timestamp"), "%Y-%m-%d %H:%M:%S")
         heard = _seconds(evidence.ledger.heard_at.get(number), "%Y-%m-%dT%H:%M:%SZ")
-        if told is None or heard is None:
+        if told is None:
+            return [_event(ALTERED, number, "its time is none")]
+        if heard is None:
             continue
         if told < latest - CLOCK_SECONDS or told > heard + CLOCK_SECONDS:
             what = "its clock was set back" if told < latest else "it is dated after this host heard it"
             return [_event(ALTERED, number, what)]
         latest = max(latest, told)
     return []
+
+
+def _begun(evidence: Evidence) -> list[Finding]:
+    """RUN_STARTED says what this host gave the run, before its first step (twice after an early crash)."""
+    given, found, working = evidence.settings, [], False
+    for row in evidence.told:
+        working = working or row.get("event_type") == "WORKER_THOUGHT"
+        if row.get("event_type") != "RUN_STARTED":
+            continue
+        if working:
+            found.append(_event(FORGED, row["id"], "the run had begun long before"))
+        elif odd := _odd_settings(row, given):
+            found.append(_event(ALTERED, row["id"], f"this host gave the run another {', '.join(odd)}"))
+    return found
+
+
+def _odd_settings(row: Row, given: dict) -> list[str]:
+    try:
+        told = json.loads(row.get("sanitized_output") or "")
+    except (ValueError, RecursionError):
+        return []
+    told = told if isinstance(told, dict) else {}
+    odd = [
+        name
+        for name in ("minutes", "budget_usd")
+        if name in given and told.get(name, given[name]) != given[name]
+    ]
+    models = given.get("models") or []
+    return odd + [
+        name for name in ("model", "inspector_model") if models and told.get(name, models[0]) not in models
+    ]
+
+
+def _behind_the_seal(evidence: Evidence) -> list[Finding]:
+    """RUN_SEALED is the last that a harness records."""
+    held = evidence.ledger.events
+    sealed = min((n for n, row in held.items() if row.get("event_type") == "RUN_SEALED"), default=None)
+    last = max(held, default=0)
+    if sealed is None or last <= sealed:
+        return []
+    return [_event(FORGED, min(n for n in held if n > sealed), f"event {sealed} sealed the run")]
 
 
 def _seconds(text: object, form: str) -> int | None:

@@ -8,12 +8,21 @@ from pathlib import Path
 
 from labkit import sums
 from labkit.errors import USAGE, LabError
-from labkit.verification import bill_check, call_check, chain_check, evidence, file_check, record_check
+from labkit.verification import (
+    bill_check,
+    call_check,
+    chain_check,
+    command_check,
+    evidence,
+    file_check,
+    record_check,
+)
 from labkit.verification.evidence import Evidence
 from labkit.verification.findings import ALTERED, Finding, Report, amount
 
 ON_ITS_WORD = (
     "phases, active seconds, nudges, guards, backups and digests: no other party saw them",
+    "guard_status of a result, and the Inspector's reasons and subjects: the host has its verdicts only",
     "what a command really did: the host sees what the model asked for and what it was told",
     "contents of notes, scripts, backup, outputs and console.log: no line of the ledger covers them",
 )
@@ -93,6 +102,7 @@ def _against_the_ledger(found: Evidence, report: Report) -> None:
     report.add(record_check.check(found))
     calls = call_check.check(found)
     report.add(calls.findings)
+    report.add(command_check.check(found))
     report.add(bill_check.check(found))
     ledger, told = found.ledger, found.run.events
     report.checked |= {

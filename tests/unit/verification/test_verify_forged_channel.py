@@ -14,7 +14,7 @@ from gateway_in_process import TOKEN, InProcess, ScriptedProvider, answer
 from loopback import gateway_config
 
 from harness.gateway import BATCH
-from labkit.gateway import chain
+from labkit.gateway import chain, commands
 from labkit.gateway.ledger import COLUMNS
 from labkit.verification.verify import text
 
@@ -30,6 +30,7 @@ class Liar:
         self.opened = records[0]["body"]
         self.order = [(r["kind"], r["body"]) for r in records if r["kind"] in ("event", "exchange")]
         self.events = [body for kind, body in self.order if kind == "event"]
+        self.obeyed = True  # what is asked of the guest is acknowledged by it
 
     def places(self, word: str) -> list[int]:
         return [n for n, row in enumerate(self.events) if row["event_type"] == word]
@@ -48,6 +49,10 @@ class Liar:
         for start in range(0, len(rows), BATCH):
             push = {"run_id": self.opened["run_id"], "events": rows[start : start + BATCH]}
             assert channel.post("/v1/events", push).json() == {"watermark": min(start + BATCH, len(rows))}
+        handed = commands.Deliveries(gateway, lambda item: channel.ledger.note("command", **item))
+        handed.hand_out(0)
+        if self.obeyed:
+            handed.acknowledge(handed.delivered)
         channel.ledger.close()
         for database in ("run.db", "mirror.db"):
             _put(self.copy.folder / database, rows)
@@ -58,6 +63,32 @@ class Liar:
         report = self.copy.examine()
         assert report.first, text(report)
         return report.first.kind, report.first.record
+
+    def ask(self, name: str, **args: object) -> str:
+        """A person asks; returns the line of the COMMAND event that an honest harness makes of it."""
+        gateway = self.copy.folder / "gateway"
+        number = commands.append(gateway, name, args, who={"user": "ada"}, why="see")
+        return json.dumps(commands.after(gateway, number - 1)[0], ensure_ascii=False)
+
+    def insert(self, place: int, word: str, **values: object) -> None:
+        known = ("step_number", "timestamp", "elapsed_seconds", "phase")
+        row = dict.fromkeys(COLUMNS) | {name: self.events[place][name] for name in known}
+        self.events.insert(place, row | {"event_type": word, **values})
+
+    def change(self, place: int, **values: object) -> None:
+        self.events[place] = {**self.events[place], **values}
+
+    def seal_says(self, **values: object) -> None:
+        """The same lie in the ledger's RUN_SEALED, in session_state and in summary.json."""
+        said = json.loads(self.events[-1]["sanitized_output"]) | values
+        self.change(-1, sanitized_output=json.dumps(said))
+        file = self.copy.folder / "summary.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | values))
+        text = json.dumps(said).replace("'", "''")
+        for database in ("run.db", "mirror.db"):
+            self.copy.sql(
+                f"UPDATE session_state SET value = '{text}' WHERE key = 'summary'", database=database
+            )
 
 
 def _put(database: Path, rows: list[dict]) -> None:
@@ -152,3 +183,87 @@ def test_a_verdict_that_no_inspector_gave_is_forged(liar):
 def test_the_liars_own_way_finds_nothing_in_an_honest_session(liar):
     with pytest.raises(AssertionError, match="holds"):
         liar.tell()
+
+
+def test_commands_as_they_were_given_are_no_lie(liar):
+    liar.insert(5, "COMMAND", command_or_input=liar.ask("say", text='caf\u00e9 "\n'))
+    liar.insert(9, "COMMAND", command_or_input=liar.ask("extend", minutes=5))
+    with pytest.raises(AssertionError, match="holds"):
+        liar.tell()
+
+
+def test_a_command_that_nobody_gave_is_forged(liar):
+    line = json.dumps({"id": 1, "name": "say", "args": {"text": "delete all"}, "who": {"user": "ada"}})
+    liar.insert(5, "COMMAND", command_or_input=line)
+    assert liar.tell() == ("forged", "event 6")
+
+
+def test_a_command_with_other_words_than_were_given_is_altered(liar):
+    line = liar.ask("say", text="look at the tests")
+    liar.insert(5, "COMMAND", command_or_input=line.replace("tests", "keys"))
+    assert liar.tell() == ("altered", "event 6")
+
+
+def test_a_command_that_is_told_twice_is_forged(liar):
+    line = liar.ask("extend", minutes=5)
+    liar.insert(5, "COMMAND", command_or_input=line)
+    liar.insert(7, "COMMAND", command_or_input=line)
+    assert liar.tell() == ("forged", "event 8")
+
+
+def test_a_command_that_was_acknowledged_and_is_not_in_the_record_is_missing(liar):
+    liar.ask("finish")
+    assert liar.tell() == ("missing", "command 1")
+
+
+def test_a_command_that_came_too_late_to_be_obeyed_accuses_nobody(liar):
+    liar.ask("finish")
+    liar.obeyed = False
+    with pytest.raises(AssertionError, match="holds"):
+        liar.tell()
+
+
+def test_a_verdict_without_figures_that_no_inspector_gave_is_forged(liar):
+    place = liar.places("INSPECTOR_DECISION")[0]
+    none = dict.fromkeys(("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd"))
+    liar.events.insert(place, {**liar.events[place], **none, "guard_status": "ALLOW"})
+    assert liar.tell() == ("forged", f"event {place + 1}")
+
+
+@pytest.mark.parametrize("which", [0, -1])
+def test_a_verdict_kept_silent_is_missing(liar, which):
+    del liar.events[liar.places("INSPECTOR_DECISION")[which]]
+    kind, record = liar.tell()
+    assert kind == "missing" and record.startswith("exchange")
+
+
+@pytest.mark.parametrize("told", [{"budget_usd": 9999.0}, {"minutes": 1.0}, {"inspector_model": "no/such"}])
+def test_a_start_that_tells_of_other_limits_or_models_than_the_hosts_is_altered(liar, told):
+    said = json.loads(liar.events[0]["sanitized_output"])
+    liar.change(0, sanitized_output=json.dumps(said | told))
+    assert liar.tell() == ("altered", "event 1")
+
+
+def test_a_second_start_in_the_midst_of_the_work_is_forged(liar):
+    place = liar.places("TOOL_RESULT")[3]
+    liar.events.insert(place, dict(liar.events[0]))
+    assert liar.tell() == ("forged", f"event {place + 1}")
+
+
+@pytest.mark.parametrize(
+    "told", [{"cost_usd": 0.0}, {"prompt_tokens": 5}, {"inspector_blocks": 0}, {"nudges": 0}]
+)
+def test_a_seal_that_adds_up_to_something_else_than_the_record_is_altered(liar, told):
+    liar.seal_says(**told)
+    assert liar.tell() == ("altered", f"event {len(liar.events)}")
+
+
+@pytest.mark.parametrize("word", ["RUN_SEALED", "BACKUP"])
+def test_an_event_behind_the_seal_is_forged(liar, word):
+    liar.events.append({**liar.events[-1], "event_type": word})
+    assert liar.tell() == ("forged", f"event {len(liar.events)}")
+
+
+def test_an_event_that_tells_no_time_is_altered(liar):
+    liar.change(10, timestamp="yesterday")
+    assert liar.tell() == ("altered", "event 11")
