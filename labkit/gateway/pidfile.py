@@ -11,13 +11,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from labkit.errors import LabError
 from labkit.gateway.files import write_private
 
 FILE_NAME = "gateway.pid"
 
 
 def write(run_dir: Path) -> None:
-    """Name this process as the gateway of RUN_DIR."""
+    """Name this process as the gateway of RUN_DIR. LabError where another is: two would break the chain."""
+    if (pid := read(run_dir)) not in (None, os.getpid()):
+        raise LabError(f"a gateway (process {pid}) already runs on {run_dir}", "`lab watch` shows the run")
     write_private(Path(run_dir) / FILE_NAME, f"{os.getpid()}\n{start_time(os.getpid())}\n")
 
 

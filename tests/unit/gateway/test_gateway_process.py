@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from loopback import free_port
 
 from labkit.errors import LabError
 from labkit.gateway import pidfile, process
@@ -56,6 +57,17 @@ def test_a_second_gateway_for_the_same_run_is_refused(run_gateway):
     running = run_gateway()
     with pytest.raises(LabError, match="already runs"):
         running.start()
+
+
+def test_a_second_gateway_in_the_foreground_is_refused_on_another_port_as_well(run_gateway, event):
+    """Two that write one ledger would break its chain, and take from each other what they acknowledged."""
+    running = run_gateway()
+    replace(running.config, port=free_port()).save(running.folder)
+    code = "import sys; from labkit.gateway.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    ended = in_another_process(code, str(running.folder))
+    assert ended.returncode and "already runs" in ended.stderr
+    assert running.push(event(1)).json() == {"watermark": 1}
+    assert pidfile.read(running.folder), "the first one's"
 
 
 def test_a_pid_that_belongs_to_another_program_now_is_not_taken_for_the_gateway(tmp_path):
