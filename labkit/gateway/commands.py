@@ -57,7 +57,16 @@ def append(
     args, why = checked(name, args or {}), _sound(why)
     if len(why) > MAX_WHY:
         raise LabError(f"the reason is longer than {MAX_WHY} characters", "nothing was asked", USAGE)
-    path = Path(run_dir) / FILE_NAME
+    try:
+        return _appended(Path(run_dir) / FILE_NAME, name, args, who or {}, why, key)
+    except OSError as error:
+        message = f"{name} could not be written into {run_dir}: {error.strerror}"
+        raise LabError(
+            message, "nothing was asked; `df -h` shows whether the disk is full, `lab gc` what can go"
+        ) from None
+
+
+def _appended(path: Path, name: str, args: dict, who: dict, why: str, key: str) -> int:
     with _lock(path.with_name(FILE_NAME + ".lock")):
         known = _read(path)
         for item in known:
@@ -65,7 +74,7 @@ def append(
                 return item["id"]
         _demand_within_limits(name, args, known)
         item = {"id": max((one["id"] for one in known), default=0) + 1, "name": name, "args": args}
-        by = {name: _sound(value) for name, value in (who or {}).items()}
+        by = {name: _sound(value) for name, value in who.items()}
         item |= {"time": now_utc()} | ({"who": by} if by else {}) | ({"why": why} if why else {})
         _write(path, item | ({"key": key} if key else {}))
     return item["id"]

@@ -79,6 +79,15 @@ def test_words_of_a_terminal_with_another_encoding_hold_up_no_command(run_gatewa
     assert (told[0]["args"]["text"], told[0]["who"]["user"], told[0]["why"]) == ("caf?",) * 3
 
 
+def test_a_disk_that_takes_no_command_is_told_in_words(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(commands, "_write", full)
+    with pytest.raises(LabError, match="stop could not be written .*No space left on device"):
+        commands.append(tmp_path, "stop")
+
+
 def test_a_lock_that_changes_hands_is_not_taken_for_a_dead_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(commands, "LOCK_STALE_SECONDS", 0.3)
     lock = tmp_path / "commands.jsonl.lock"
