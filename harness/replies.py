@@ -88,6 +88,13 @@ def read_reply(completion: Any) -> Reply:
     if isinstance(completion, (str, bytes)):
         raise Failure("html", f"not JSON but text: {str(completion)[:200]}")
     usage = _usage(getattr(completion, "usage", None))
+    try:
+        return _read(completion, usage)
+    except (AttributeError, LookupError, TypeError) as error:  # the package checks no types: a null, a list
+        raise Failure("malformed", f"a reply of another shape: {error!r}"[:300], usage) from error
+
+
+def _read(completion: Any, usage: Usage) -> Reply:
     extra = getattr(completion, "model_extra", None) or {}
     if extra.get("error"):
         raise _in_body(extra["error"], usage)
@@ -98,20 +105,22 @@ def read_reply(completion: Any) -> Reply:
         raise _in_body((choice.model_extra or {}).get("error") or "finish_reason error", usage)
     if choice.finish_reason is None:
         raise Failure("malformed", "the reply was cut before its end", usage)
-    text, calls = choice.message.content or "", _calls(choice.message.tool_calls)
+    if not isinstance(choice.finish_reason, str):
+        raise TypeError(f"finish_reason {choice.finish_reason!r}")
+    text, calls = _text(choice.message.content), _calls(choice.message.tool_calls)
     if not text.strip() and not calls and choice.finish_reason != "length":
         raise Failure("empty", "neither text nor a tool call", usage)
     return Reply(text, calls, choice.finish_reason, usage, None)
 
 
 def _in_body(error: Any, usage: Usage) -> Failure:
-    code = error.get("code") if isinstance(error, dict) else None
+    code = str(error.get("code")) if isinstance(error, dict) else ""
     if code in _ENDINGS:
         raise EndRun(_ENDINGS[code])
     text = json.dumps(error, default=str)[:500]
-    if str(code) == "429":
+    if code == "429":
         return Failure("rate_limit", text, usage)
-    if str(code).startswith("5") and len(str(code)) == 3:
+    if code.startswith("5") and len(code) == 3:
         return Failure("server", text, usage)
     return Failure("in_body_error", text, usage)
 
@@ -123,10 +132,18 @@ def _calls(raw: Any) -> tuple[ToolCall, ...]:
         function = getattr(call, "function", None)
         if function is None:
             continue
-        name = call.id if call.id and call.id not in seen else f"call_{time.monotonic_ns()}_{len(calls)}"
+        known = isinstance(call.id, str) and call.id and call.id not in seen
+        name = call.id if known else f"call_{time.monotonic_ns()}_{len(calls)}"
         seen.add(name)
-        calls.append(ToolCall(name, function.name or "", function.arguments or ""))
+        calls.append(ToolCall(name, _text(function.name), _text(function.arguments)))
     return tuple(calls)
+
+
+def _text(value: Any) -> str:
+    """A text, or none at all. Raises TypeError for what is neither."""
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} in place of a text")
+    return value or ""
 
 
 def _usage(raw: Any) -> Usage:

@@ -1,8 +1,10 @@
 """UNIT: the transport against a real loopback server that misbehaves."""
 
+import dataclasses
 import threading
 import time
 
+import httpx2
 import pytest
 from harness_run import run_settings
 from scripted_gateway import ScriptedGateway, call, fault, say
@@ -13,6 +15,7 @@ from harness.model import Model
 from harness.money import Purse
 from harness.settings import from_dict
 from harness.telemetry.recorder import Recorder
+from harness.world import REAL
 
 MESSAGES = [{"role": "system", "content": "s"}, {"role": "user", "content": "Phase: EXPLORATION"}]
 
@@ -21,12 +24,12 @@ MESSAGES = [{"role": "system", "content": "s"}, {"role": "user", "content": "Pha
 def made(tmp_path):
     """make(gateway url, **settings) -> a Model whose record is at hand."""
 
-    def make(url, **changes):
+    def make(url, world=REAL, **changes):
         wanted = from_dict(run_settings(tmp_path, url, **changes))
         clock = Clock(wanted.length_seconds, 0.1)
         recorder = Recorder(tmp_path / "run.db", tmp_path / "mirror.db", wanted.token, clock.elapsed)
         clock.start()
-        return Model(wanted, recorder, clock, Purse.of(wanted), threading.Event())
+        return Model(wanted, recorder, clock, Purse.of(wanted), threading.Event(), world)
 
     return make
 
@@ -61,6 +64,63 @@ def test_a_fault_is_named_recorded_and_tried_again(made, bad, status):
         assert model.recorder.query("SELECT COUNT(*) FROM execution_logs WHERE event_type='API_ERROR'") == [
             (1,)
         ]
+
+
+USAGE = {"prompt_tokens": 100, "completion_tokens": 5, "cost": 0.25}
+
+
+def chat(finish="stop", **message):
+    return {"choices": [{"index": 0, "finish_reason": finish, "message": {"content": "x", **message}}]}
+
+
+def one_call(name="list_workspace", arguments="{}", function=None, **more):
+    function = function or {"name": name, "arguments": arguments}
+    return chat(tool_calls=[{"id": "a", "type": "function", "function": function, **more}])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"choices": {"a": 1}},
+        {"choices": "abc"},
+        {"choices": [None]},
+        {"choices": [{"finish_reason": "stop", "message": None}]},
+        {"choices": [{"finish_reason": "stop"}]},
+        chat(content=[{"type": "text", "text": "x"}]),
+        chat(content=5),
+        chat(finish=["stop"]),
+        chat(finish={"a": 1}),
+        chat(tool_calls=3),
+        one_call(name=["x"]),
+        one_call(arguments={"path": "x"}),
+        one_call(function="ls"),
+    ],
+    ids=lambda body: str(body)[:70],
+)
+def test_a_reply_of_another_shape_is_malformed_and_what_it_was_billed_is_in_the_books(made, body):
+    answer = httpx2.MockTransport(lambda _: httpx2.Response(200, json=body | {"usage": USAGE}))
+    model = made("http://provider.invalid", dataclasses.replace(REAL, transport=answer))
+    with pytest.raises(ModelError, match="malformed"):
+        model.ask("worker", MESSAGES, patience=0.2)
+    assert attempts(model) == ["malformed"]
+    assert model.purse.spent == 0.25
+
+
+@pytest.mark.parametrize("code", [["502"], {"a": 1}, None])
+def test_an_error_whose_code_is_no_text_is_an_error_all_the_same(made, code):
+    answer = httpx2.MockTransport(lambda _: httpx2.Response(200, json={"error": {"code": code}}))
+    model = made("http://provider.invalid", dataclasses.replace(REAL, transport=answer))
+    with pytest.raises(ModelError, match="in_body_error"):
+        model.ask("worker", MESSAGES, patience=0.2)
+    assert attempts(model) == ["in_body_error"]
+
+
+def test_a_calls_id_that_is_no_text_gives_way_to_one_of_our_own(made):
+    body = one_call(id=[1])
+    answer = httpx2.MockTransport(lambda _: httpx2.Response(200, json=body))
+    model = made("http://provider.invalid", dataclasses.replace(REAL, transport=answer))
+    (got,) = model.ask("worker", MESSAGES).tool_calls
+    assert got.id.startswith("call_")
 
 
 def test_a_dripping_server_is_given_up_at_the_wall_clock_deadline(made):
