@@ -78,7 +78,7 @@ def read_verdict(reply: Reply) -> Verdict:
         said = fenced.group(1)
     try:
         answer = json.loads(said)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Verdict(events.BLOCK, "no verdict: the answer is not JSON")
     if reply.cut or reply.tool_calls or not isinstance(answer, dict):
         return Verdict(events.BLOCK, "no verdict: the answer is not one complete JSON object")

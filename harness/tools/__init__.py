@@ -30,7 +30,7 @@ def parse(raw: str) -> dict | None:
     """A call's arguments as a dict; None where they are no JSON object."""
     try:
         arguments = json.loads(raw or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):  # the second: a hundred thousand brackets
         return None
     return arguments if isinstance(arguments, dict) else None
 

@@ -36,7 +36,9 @@ def test_a_clear_allow_is_one(text):
         '["ALLOW"]',
         '{"verdict": "ALLOW", "reason": "x"',
         "null",
+        "[" * 100_000,
     ],
+    ids=lambda text: text[:40],
 )
 def test_anything_unclear_is_a_block_without_verdict(text):
     verdict = read_verdict(reply(text))

@@ -23,6 +23,7 @@ def test_what_the_inspector_blocks_never_reaches_the_worker(tmp_path):
 def test_odd_replies_of_the_model_never_break_the_loop(tmp_path):
     worker = diligent(
         {"text": "", "calls": [("execute_shell", "{not json")]},
+        {"text": "deep", "calls": [("execute_shell", '{"command": ' + "[" * 100_000)]},
         {"text": "cut", "calls": [("execute_shell", {"command": "touch cut"})], "finish": "length"},
         {"text": None, "calls": [("launch_rocket", {})]},
         {"text": "many", "calls": [("list_workspace", {})] * 10},
