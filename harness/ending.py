@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sqlite3
+import stat
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -36,19 +37,21 @@ _REPORT = re.compile(r"final_report(?:_v(\d+))?\.md")
 def written_reports(notes: Path, earlier: Collection[str] = ()) -> list[str]:
     """Names of the non-empty final reports, lowest version first. earlier: names of other runs' reports."""
     try:
-        names = [
-            name
-            for name in os.listdir(
-                notes
-            )  # asked after each step: no more of thousands of notes than their names
-            if name.startswith("final_report")
-            and _REPORT.fullmatch(name)
-            and name not in earlier
-            and (notes / name).stat().st_size
-        ]
+        listed = os.listdir(notes)  # asked after each step: no more of thousands of notes than their names
     except OSError:
         return []
+    named = [name for name in listed if name.startswith("final_report") and _REPORT.fullmatch(name)]
+    names = [name for name in named if name not in earlier and _is_written(notes / name)]
     return sorted(names, key=lambda name: int(_REPORT.fullmatch(name).group(1) or 1))
+
+
+def _is_written(path: Path) -> bool:
+    """A folder or a link of that name is no report: `lab collect` brings no link."""
+    try:
+        info = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(info.st_mode) and info.st_size > 0
 
 
 class Ending:

@@ -71,6 +71,23 @@ def test_the_highest_version_counts_whoever_wrote_the_others(desk):
     assert (summary["final_report_by"], model.asked) == ("worker", [])
 
 
+def test_a_folder_or_a_link_of_that_name_is_no_report_and_hides_none(desk):
+    notes = desk.settings.paths.notes
+    note(desk, "final_report_v1.md")
+    note(desk, "master.md")
+    (notes / "final_report_v2.md").symlink_to("nowhere")
+    (notes / "final_report_v3.md").symlink_to("master.md")
+    (notes / "final_report_v4.md").mkdir()
+    summary, model = sealed(desk)
+    assert (summary["final_report"], model.asked) == ("notes/final_report_v1.md", [])
+
+
+def test_where_only_a_dangling_link_is_called_a_report_there_is_one_at_the_end(desk):
+    (desk.settings.paths.notes / "final_report_v1.md").symlink_to("nowhere")
+    summary, _ = sealed(desk, ModelError("server", "away"))
+    assert (summary["final_report_written"], summary["final_report"]) == (True, "notes/final_report_v2.md")
+
+
 def test_the_third_rung_replaces_nothing_that_lies_there(desk):
     note(desk, "final_report_v1.md", "")
     summary, _ = sealed(desk, ModelError("server", "away"))
