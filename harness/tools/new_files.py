@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.append_only import Unsupported, protect
 from harness.telemetry.recorder import Recorder
+from harness.text import clean
 
 _PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]{1,120}")
 _VERSION = re.compile(r"_v(\d{1,6})$")
@@ -35,7 +36,9 @@ def write_new(
 ) -> str:
     """Create folder/name with content, durable. Returns its path in the workspace. Raises NotWritten."""
     name = name.removeprefix(f"{folder.name}/")
-    if not _PLAIN.fullmatch(name) or name.startswith(".") or len(name.encode(errors="replace")) > 240:
+    if clean(name) != name:  # under the name that is told here it could not be found again
+        raise NotWritten(f"{clean(name)[:80]!r} holds invisible characters; use a name without them")
+    if not _PLAIN.fullmatch(name) or name.startswith(".") or len(name.encode()) > 240:
         raise NotWritten(
             f"{name[:80]!r} is not a plain file name: no folders, no leading dot, at most 120 characters"
         )

@@ -37,6 +37,13 @@ def test_only_plain_names_are_written(name, notes, recorder):
     assert os.listdir(notes.path) == []
 
 
+@pytest.mark.parametrize("name", ["\u202egnp.md", "a\ud800.md", "a\udc80.md", "x\u200b.md", "\U000e0041.md"])
+def test_a_name_that_the_worker_could_not_read_back_is_refused_before_anything_is_made(name, notes, recorder):
+    with pytest.raises(NotWritten, match="invisible"):
+        write_new(notes, name, "", recorder, None)
+    assert os.listdir(notes.path) == []
+
+
 def test_a_link_in_the_way_is_not_followed(notes, recorder, tmp_path):
     (notes.path / "x.md").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(NotWritten):
