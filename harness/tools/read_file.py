@@ -16,10 +16,11 @@ SCHEMA = schema(
     path={"type": "string", "description": "Relative to the workspace, or absolute below it"},
     offset={"type": "integer", "description": "Byte to start at, default 0", "optional": True},
 )
+FARTHEST = (1 << 63) - 1  # the kernel's largest offset
 
 
 def run(arguments: dict, desk: Desk) -> Outcome:
-    offset = max(0, arguments.get("offset") or 0)
+    offset = min(max(0, arguments.get("offset") or 0), FARTHEST)
     try:
         path = allowed(arguments["path"], desk)
         raw, size, data = _read(path, offset, desk.settings.output_limit_chars)
@@ -49,6 +50,8 @@ def _read(path: Path, offset: int, limit: int) -> tuple[bytes, int, int]:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
             raise ValueError("this is not a regular file")
+        if offset >= info.st_size:  # some file systems refuse to seek far behind the end
+            return b"", info.st_size, offset
         file.seek(offset)
         return _on_border(file.read(limit)), info.st_size, _next_data(handle, offset, info.st_size)
 

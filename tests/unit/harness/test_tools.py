@@ -211,6 +211,13 @@ def test_read_file_reads_regular_files_of_the_workspace_only(desk, path):
     assert tools.use("read_file", {"path": path}, desk).text.startswith("Not read")
 
 
+@pytest.mark.parametrize("offset", [4, 10**12, (1 << 63) - 1, 10**30])
+def test_read_file_says_how_long_a_file_is_to_who_begins_behind_its_end(desk, offset):
+    (desk.settings.paths.workspace / "x.md").write_text("abc")
+    told = tools.use("read_file", {"path": "x.md", "offset": offset}, desk).text
+    assert told.startswith("(nothing at offset") and told.endswith("the file has 3 bytes)")
+
+
 def test_read_file_pages_on_a_character_border(desk):
     text = "ä" * 3000
     (desk.settings.paths.workspace / "long.md").write_text(text)
