@@ -123,6 +123,51 @@ ESCAPES = [
     "find . -exe\\c touch y +",
     "find . \"-exec\" touch y '{}' +",
     "find . '-exec' touch y '{}' ';'",
+    "tail +1f x.md",
+    "tail +f x.md",
+    "sort -\\o y x.md",
+    "sort -t, -S 1k -o y x.md",
+    "sort --debug x.md",
+    "uniq +1 x.md y.md",
+    "uniq -w 1 x.md y.md",
+    "uniq --check-chars 1 x.md y.md",
+    "uniq - - y.md",
+    "uniq -- x.md -- y.md",
+    "uniq *",
+    "tail -n1 --retry x.md",
+    "tail --pid=1 x.md",
+    "find . -files0-from x.md",
+    "find . , -delete",
+    "find . '!' -delete",
+    "find . -name x -o -delete",
+    "find . -fpri\\nt y",
+    "find . -size -exec touch",
+    "find -O3 . -delete",
+    "tree -P x -o=y",
+    "tree -PL -o y",
+    "tree --fromfile y",
+    "file -f x.md",
+    "file -P bytes=1 x.md",
+    "file --files-from x.md",
+    "diff -D X x.md x.md",
+    "diff --ifdef=x x.md x.md",
+    "diff -X x.md . .",
+    "du -X x.md",
+    "du --time .",
+    "grep --line-buffered x x.md",
+    "ls --dired",
+    "ls -D",
+    "ls |& cat",
+    "ls || cat",
+    "cat x.md >| y",
+    "cat x.md 1<>y",
+    "cat <<< x",
+    "cat x.md | uniq -c - y",
+    "wc --files0-from=x.md",
+    "printf x",
+    "'' ls",
+    "a=b ls",
+    'sort -k1,1"`touch p`" x.md',
     "",
 ]
 HONEST = [
@@ -161,6 +206,10 @@ HONEST = [
     "file -b --mime-type x.md",
     "ls -lt --time-style=full-iso | head -n5",
     "wc -lw x.md",
+    "tail -n +2 x.md",
+    "ls -d */",
+    "cat ./n?tes/../x.m[d]",
+    "ls -d /et[c] /usr/b*n/",
 ]
 
 
@@ -192,6 +241,14 @@ def test_a_file_name_that_is_an_option_is_caught_after_the_glob(folder):
     (folder / "-delete").touch()
     with pytest.raises(Refused):
         read_only("find *", str(folder))
+
+
+def test_a_pattern_over_a_whole_system_is_given_up_for_the_harness_expands_it_itself(folder):
+    for number in range(5):
+        (folder / f"d{number}" / "a").mkdir(parents=True)
+    up_and_down = "/".join(["*", ".."] * 9)  # five folders at each star: two million ways
+    with pytest.raises(Refused, match="too many files"):
+        read_only(f"ls {up_and_down}/nothing*", str(folder))
 
 
 def test_what_runs_is_quoted_so_that_only_the_pipe_is_left_of_the_shell(folder):
