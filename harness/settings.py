@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import types
 import typing
 from dataclasses import dataclass, fields
@@ -12,6 +13,7 @@ from pathlib import Path
 from harness.errors import SettingsError
 
 NETWORKS = ("open", "sealed")
+ABOVE_ZERO = ("minutes", "budget_usd", "nudge_every_minutes", "request_timeout_seconds", "repeat_window")
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,11 @@ class Settings:
     nonce: str = ""  # of this start of the run; RUN_STARTED tells it to the gateway, which takes no other
 
     def __post_init__(self) -> None:
-        if self.minutes <= 0 or self.budget_usd <= 0:
-            raise SettingsError("minutes and budget_usd must be above zero")
+        for name, value in vars(self).items():
+            if isinstance(value, (int, float)) and not 0 <= value < math.inf:  # json.loads reads NaN
+                raise SettingsError(f"{name} is {value}: wanted a number from 0 up")
+        if not all(getattr(self, name) for name in ABOVE_ZERO):
+            raise SettingsError(f"{', '.join(ABOVE_ZERO)} must be above zero")
         if self.network not in NETWORKS:
             raise SettingsError(f"network is {self.network!r}, and not one of {', '.join(NETWORKS)}")
         if not 0 < self.window_min_steps <= self.window_max_steps:
