@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ REPLY = (
 )  # fmt: skip
 # Commands of a person, as `lab` sends them, and then what happens to the guest.
 COMMANDS = ("finish", "stop", "pause", "unpause", "say", "extend")
+MOST_HOURS = 100_000  # eleven years either way
 INCIDENTS = (*COMMANDS, "interrupt", "disk_full", "disk_free", "clock_jump", "gateway_away")
 
 
@@ -181,9 +182,13 @@ def _row(kind: type, values: Any, name: str, where: str) -> Any:
             near = difflib.get_close_matches(str(key), known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there is: {', '.join(known)}"
             raise _bad(name, f"unknown key {key}{place}", hint)
+    needed = [one.name for one in known.values() if one.default is MISSING and one.default_factory is MISSING]
+    missing = [one for one in needed if one not in values]
+    if missing:
+        raise _bad(name, f"{missing[0]} is missing{place}", "see docs/simulate.md")
     try:
         return kind(**{key: _fitting(known[key].type, key, value) for key, value in values.items()})
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:  # the last: a number of hundreds of digits
         raise _bad(name, f"{error}{place}", "see docs/simulate.md") from error
 
 
@@ -213,6 +218,11 @@ def _check(script: Script) -> None:
             _among(script.name, "purposes", purpose, PURPOSES)
     for incident in script.incidents:
         _among(script.name, "what", incident.what, INCIDENTS)
+        if abs(incident.hours) > MOST_HOURS:
+            raise _bad(script.name, "hours is no jump of a clock", f"at most {MOST_HOURS:,}")
+    for key, value in vars(script.prices).items():
+        if value is not None and not 0 <= value < math.inf:
+            raise _bad(script.name, f"{key} {value:g} is no price", "a number from 0 up")
     for latency in (script.latency, script.command_seconds):
         if latency.median_seconds <= 0 or latency.spread < 0 or latency.longest_seconds <= 0:
             raise _bad(script.name, "a latency must be above zero", "time would stand still without it")

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from harness import __main__ as harness
+from harness.errors import HarnessError
 from harness.settings import SettingsError, from_dict
 from harness.world import World
 from labkit import config, plan
-from labkit.errors import USAGE, LabError
+from labkit.errors import NOT_READY, USAGE, LabError
 from labkit.simulation.agents import Agents
 from labkit.simulation.chance import Chance
 from labkit.simulation.provider import Provider
@@ -31,6 +32,7 @@ from labkit.simulation.virtual import EPOCH, TICK, VirtualLoop, VirtualTime
 from labkit.simulation.wire import Meter
 
 MEMORY = Path("/dev/shm")  # a tmpfs: fsync costs nothing there
+ROOM = "free some space there (`df -h` shows it), or set TMPDIR to another disk, then repeat"
 LEAST_FREE = 1 << 30  # bytes; a container may have a very small one
 SHOWN_AS = "/sandbox"
 BALLAST = 4096  # bytes a file: this disk is full when the script says so
@@ -119,6 +121,8 @@ class _Session:
         began = time.monotonic()
         try:
             summary = harness.run(wanted, self.stop, self._world())
+        except HarnessError as error:
+            raise LabError(f"the simulated session failed: {error}", ROOM, NOT_READY) from error
         finally:
             for loop in self.loops:
                 loop.close()
@@ -185,6 +189,10 @@ class _Session:
 
     def _result(self, summary: dict, wall: float, folder: Path | None) -> Result:
         database = self.sandbox / "telemetry" / "sealed" / "run.db"
+        if not database.exists():
+            raise LabError(
+                f"the record of the simulated session has no place in {self.sandbox}", ROOM, NOT_READY
+            )
         replayed = {"attempts": self.recorded.total, "played": self.recorded.played} if self.recorded else {}
         return Result(
             summary=summary,
@@ -231,11 +239,22 @@ def _fresh(folder: Path) -> Path:
 
 
 def keep(result: Result, target: Path) -> None:
-    """Move what a session left to `target`, in the shape of a collected run, so that `lab query` reads it."""
+    """Move what a session left to `target`, in the shape of a collected run, so that `lab query` reads it.
+
+    Whole or not at all: where the disk takes only a part of it, `target` is gone again.
+    """
     sandbox = result.folder
     if sandbox is None:
         raise ValueError("the session had no folder of its own")
     target.mkdir(parents=True, exist_ok=True)
+    try:
+        _move(sandbox, target)
+    except OSError:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+
+
+def _move(sandbox: Path, target: Path) -> None:
     moves = {
         "telemetry/sealed/run.db": "run.db",
         "mirror/run.db": "mirror.db",

@@ -6,11 +6,13 @@ import subprocess
 import sys
 
 import pytest
+from small_disks import small_disk
 from typer.testing import CliRunner
 
 from labkit import cli
 from labkit.config import SHIPPED_INVENTORY
 from labkit.errors import LabError
+from labkit.simulation import simulate
 
 PROMISED = {"steps", "stop_reason", "final_report_written", "cost_usd", "simulated_seconds", "wall_seconds"}
 PROMISED |= {"seed", "phases", "faults"}
@@ -77,6 +79,15 @@ def test_a_wrong_word_is_refused_before_anything_is_made(tmp_path):
     with pytest.raises(LabError, match="honest"):
         typed("--provider", "nobody", "--keep", str(tmp_path / "kept"))
     assert not (tmp_path / "kept").exists()
+
+
+def test_on_a_disk_that_is_too_small_nothing_half_is_kept():
+    with small_disk("tmpfs", 1) as disk:
+        with pytest.raises(OSError, match="space"):
+            typed("--hours", "1", "--keep", str(disk.folder / "kept"))
+        assert list(disk.folder.iterdir()) == []
+        with pytest.raises(LabError, match="simulated session"):
+            simulate("honest", minutes=60, folder=disk.folder / "sandbox")
 
 
 def test_a_scripts_settings_hold_unless_something_else_was_typed(tmp_path):
