@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from labkit import (
@@ -143,6 +144,9 @@ def down(lab: Lab, progress: Progress, discard: bool = False) -> list[str]:
     if discard and state.set_damaged_aside(lab.dir):
         progress.say("state.json was damaged and is set aside")
     session.refuse_uncollected(lab, discard)
+    if state.read(lab.dir).get("run"):
+        with contextlib.suppress(OSError):  # a full disk is no reason to keep a guest
+            state.update(lab.dir, run=None, collected=None)  # an interrupted `down` is repeated as it is
     removed = []
     with progress.step("removing the guest and its network"):
         session.stop_gateways(lab)
