@@ -9,7 +9,6 @@ rise, and after a crash the guest obeys from its record.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
 import time
@@ -32,6 +31,7 @@ NAMES = (
     "stop",  # seal at once
 )
 MAX_TEXT, MAX_WHY = 4000, 500  # characters
+LARGEST = 1e15  # far above all limits; an integer can be too large to become a float
 MOST_MINUTES, MOST_USD = 48 * 60, 10_000  # all extensions of a run together
 LOCK_STALE_SECONDS = 10.0  # an append takes milliseconds; an older lock belongs to a dead process
 _CONTROLS = re.compile("[\x80-\x9f]")
@@ -112,7 +112,7 @@ def _sound(text: Any) -> Any:
 
 
 def _amount(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LARGEST:
         raise LabError(f"{name} {value!r} is not a number above zero", "nothing was extended", USAGE)
     return float(value)
 

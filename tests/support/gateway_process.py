@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import signal
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -135,6 +136,7 @@ class Upstream:
     break_off: bool = False  # close the connection before the announced end
     hold: threading.Event | None = None  # wait for it before the last chunk
     seen: list[tuple[dict, dict]] = field(default_factory=list)  # (headers, body) of each call
+    secure: Callable[[ssl.SSLContext], None] | None = None  # from then on it speaks https
 
     def answers(self, body: object, status: int = 200, **headers: str) -> None:
         self.status, self.chunks = status, [body if isinstance(body, bytes) else json.dumps(body).encode()]
@@ -172,6 +174,11 @@ def serving() -> Iterator[Upstream]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     state.url = f"http://127.0.0.1:{server.server_port}/v1"
+
+    def secure(context: ssl.SSLContext) -> None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+
+    state.secure = secure
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     yield state

@@ -57,6 +57,8 @@ def test_a_request_that_is_repeated_with_its_key_is_one_command(tmp_path):
         ("extend", {}),
         ("extend", {"minutes": -1}),
         ("extend", {"minutes": float("nan")}),
+        ("extend", {"minutes": 10**400}),
+        ("extend", {"budget_usd": float("inf")}),
         ("extend", {"budget_usd": True}),
         ("extend", {"minutes": 1e9}),
     ],
