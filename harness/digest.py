@@ -11,7 +11,7 @@ from harness.money import Purse
 from harness.replies import Reply
 from harness.telemetry import events
 from harness.telemetry.recorder import Recorder
-from harness.text import clip
+from harness.text import clean, clip
 
 PER_MESSAGE = 3000  # characters of a dropped message that the digest model gets to read
 DEADLINE = 90.0
@@ -65,7 +65,8 @@ class Digest:
             raise
         except (ModelError, NoMoney, EndRun) as error:
             return None, "", str(error)
-        text = mark_missing(reply.text.strip(), self.workspace, self.recorder)
+        # It stands in every later prompt: half a character pair in it, and none could be sent any more.
+        text = mark_missing(clean(reply.text).strip(), self.workspace, self.recorder)
         return reply, text, self._problem(reply, text)
 
     def _problem(self, reply: Reply, text: str) -> str:

@@ -23,6 +23,7 @@ from harness.model import Model
 from harness.replies import Reply
 from harness.telemetry import events
 from harness.telemetry.copies import integrity
+from harness.text import clean
 from harness.tools.base import Desk
 from harness.tools.new_files import NotWritten, next_free, notes_folder, write_new
 
@@ -165,8 +166,9 @@ class Ending:
         except HarnessError as error:
             self.recorder.event(events.REPORT, sanitized_output=f"the model gave no report: {error}")
             return
-        if reply.text.strip():
-            self._save(reply.text, reply.text, reply)
+        text = clean(reply.text)
+        if text.strip():
+            self._save(text, text, reply)
         else:
             self.recorder.event(
                 events.REPORT, reply.usage, reply.cost, sanitized_output="the model's report is empty"

@@ -122,7 +122,9 @@ class Recorder:
         return self.db.execute(sql, values).fetchall()
 
     def mask(self, value: object) -> object:
-        """The run's token never enters the record."""
+        """The run's token never enters the record. Nor does half a character pair: SQLite refuses such a row."""
+        if isinstance(value, str) and not value.isascii():
+            value = value.encode("utf-8", errors="replace").decode()
         if isinstance(value, str) and self.secret and self.secret in value:
             value = value.replace(self.secret, HIDDEN)
         if self.shown and isinstance(value, str):

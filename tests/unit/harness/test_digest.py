@@ -88,6 +88,20 @@ def test_a_first_digest_that_fails_is_replaced_by_the_bare_calls_within_the_same
     assert len(all_of.context.pending) <= 2 * all_of.context.max_steps
 
 
+def test_what_could_not_be_sent_again_and_what_cannot_be_seen_does_not_stay_in_the_digest(made):
+    all_of = made("Half a pair \ud83d, \x1b[31mred\x1b[0m and \u202ehidden.")
+    assert all_of.digest.refresh(all_of.context)
+    assert all_of.context.digest == "Half a pair , red and hidden."
+    assert all_of.recorder.query("SELECT sanitized_output FROM execution_logs") == [(all_of.context.digest,)]
+
+
+def test_a_digest_of_invisible_characters_is_an_empty_one(made):
+    all_of = made("\u200b\ufeff", "\ud800")
+    all_of.context.digest = "the last good one"
+    assert not all_of.digest.refresh(all_of.context)
+    assert all_of.context.digest == "the last good one"
+
+
 def test_a_digest_that_was_too_long_is_asked_for_once_more(made):
     all_of = made("x" * 5000, "shorter")
     assert all_of.digest.refresh(all_of.context)

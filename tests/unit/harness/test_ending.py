@@ -112,6 +112,14 @@ def test_the_second_rung_is_tools_off_with_all_the_worker_knows(desk):
     assert broken(model.asked[0]) == ""
 
 
+def test_a_report_with_what_no_file_can_hold_is_written_without_it_and_recorded(desk):
+    summary, _ = sealed(desk, "# Report \ud83d\x1b[31m\n\nDone.")
+    assert (summary["final_report_by"], summary["final_report"]) == ("worker", "notes/final_report_v1.md")
+    assert (desk.settings.paths.notes / "final_report_v1.md").read_text() == "# Report \n\nDone."
+    said = desk.recorder.query("SELECT sanitized_output FROM execution_logs WHERE event_type = 'REPORT'")
+    assert said == [("# Report \n\nDone.",)]
+
+
 def test_where_there_is_no_money_for_all_it_knows_the_digest_must_do(desk):
     summary, model = sealed(desk, NoMoney("too dear"), "# A short report")
     assert [len(messages) for messages in model.asked] == [13, 3]

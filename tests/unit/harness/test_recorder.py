@@ -86,6 +86,12 @@ def test_the_run_token_never_enters_the_record(tmp_path):
         assert "s3cret" not in str(all_rows(tmp_path / name / "run.db", "session_state"))
 
 
+def test_half_a_character_pair_is_recorded_as_a_question_mark(tmp_path):
+    recorder = open_recorder(tmp_path)
+    recorder.event(events.API_ERROR, sanitized_output="gr\u00fc\u00dfe \ud83d")
+    assert recorder.query("SELECT sanitized_output FROM execution_logs") == [("gr\u00fc\u00dfe ?",)]
+
+
 def test_an_event_outside_the_vocabulary_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="not an event word"):
         open_recorder(tmp_path).event("SOMETHING")
@@ -120,8 +126,8 @@ def test_what_waits_outlives_a_full_disk_and_a_row_that_cannot_be_written_holds_
         recorder.event(events.TOOL_CALL)
     recorder.db.execute("PRAGMA query_only=0")
     recorder.event(events.GUARD)
-    recorder.insert("api_requests", {"finish_reason": "\ud800"}, later=True)
-    with pytest.raises(UnicodeEncodeError):
+    recorder.insert("api_requests", {"finish_reason": ["no text"]}, later=True)
+    with pytest.raises(sqlite3.ProgrammingError):
         recorder.event(events.WORKER_THOUGHT)
     recorder.event(events.TOOL_RESULT)
     words = [row[5] for row in all_rows(tmp_path / "a" / "run.db")]
