@@ -8,7 +8,7 @@ import time
 from calendar import timegm
 from collections import Counter
 
-from labkit.verification.evidence import Database, Evidence, Row, content, told_nonce
+from labkit.verification.evidence import Database, Evidence, Ledger, Row, content, told_nonce
 from labkit.verification.findings import ALTERED, FORGED, MISSING, REPLAYED, TRUNCATED, Finding, amount
 
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")  # a folder with another kind of name is somebody's copy
@@ -151,8 +151,11 @@ def _conflicts(evidence: Evidence) -> list[Finding]:
 
 
 def _clock(evidence: Evidence) -> list[Finding]:
-    """The guest's time never steps back by minutes, and is never ahead of when this host heard the row."""
-    latest = 0
+    """The guest's time never steps back by minutes, and is never ahead of when this host heard the row.
+
+    Unless this host's own clock was set back meanwhile, as its ledger shows: the guest's follows it or not.
+    """
+    latest, own = 0, _host_set_back(evidence.ledger)
     for number in sorted(evidence.ledger.events):
         told = _seconds(evidence.ledger.events[number].get("timestamp"), "%Y-%m-%d %H:%M:%S")
         heard = _seconds(evidence.ledger.heard_at.get(number), "%Y-%m-%dT%H:%M:%SZ")
@@ -160,11 +163,26 @@ def _clock(evidence: Evidence) -> list[Finding]:
             return [_event(ALTERED, number, "its time is none")]
         if heard is None:
             continue
-        if told < latest - CLOCK_SECONDS or told > heard + CLOCK_SECONDS:
+        allowed = CLOCK_SECONDS + own.get(number, 0)
+        if told < latest - allowed or told > heard + allowed:
             what = "its clock was set back" if told < latest else "it is dated after this host heard it"
             return [_event(ALTERED, number, what)]
         latest = max(latest, told)
     return []
+
+
+def _host_set_back(ledger: Ledger) -> dict[int, int]:
+    """Seconds by which the times of the ledger's lines stepped back before each event."""
+    back, before, found = 0, 0, {}
+    for record in ledger.records:
+        at = _seconds(record.get("at"), "%Y-%m-%dT%H:%M:%SZ")
+        if at is None:
+            continue
+        back, before = back + max(0, before - at), at
+        body = record.get("body")
+        if back and record.get("kind") == "event" and isinstance(body, dict) and type(body.get("id")) is int:
+            found.setdefault(body["id"], back)
+    return found
 
 
 def _begun(evidence: Evidence) -> list[Finding]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
+from calendar import timegm
 from pathlib import Path
 
 import pytest
@@ -315,6 +317,39 @@ def test_a_clock_set_back_is_found_where_the_ledger_heard_it(copy):
     copy.seal()
     said = [finding.what for finding in copy.examine().findings if finding.record == f"event {number}"]
     assert said == ["its clock was set back"]
+
+
+def an_hour_earlier(text: str, form: str) -> str:
+    return time.strftime(form, time.gmtime(timegm(time.strptime(text, form)) - 3600))
+
+
+def of_the_clock(copy) -> list[str]:
+    copy.seal()
+    words = ("its clock was set back", "it is dated after this host heard it")
+    return [finding.what for finding in copy.examine().findings if finding.what in words]
+
+
+def test_an_event_dated_after_this_host_heard_it_is_found(copy):
+    records = copy.records()
+    number = [n for n, record in enumerate(records) if record["kind"] == "event"][8]
+    records[number]["body"]["timestamp"] = "2099-01-01 00:00:00"
+    copy.put("ledger.jsonl", relinked(records))
+    assert of_the_clock(copy) == ["it is dated after this host heard it"]
+
+
+def test_a_clock_of_this_host_that_was_set_back_accuses_no_guest(copy):
+    """By an hour, in the midst of the run; the guest's goes on, or follows it some events later."""
+    records = copy.records()
+    events = [n for n, record in enumerate(records) if record["kind"] == "event"]
+    for record in records[events[10] :]:
+        record["at"] = an_hour_earlier(record["at"], "%Y-%m-%dT%H:%M:%SZ")
+    copy.put("ledger.jsonl", relinked(records))
+    assert of_the_clock(copy) == []
+    for number in events[20:]:
+        body = records[number]["body"]
+        body["timestamp"] = an_hour_earlier(body["timestamp"], "%Y-%m-%d %H:%M:%S")
+    copy.put("ledger.jsonl", relinked(records))
+    assert of_the_clock(copy) == []
 
 
 @pytest.mark.parametrize("seen", ["x", 5, [], {"messages": 5}, {"messages": [5], "calls": "x", "text": None}])
