@@ -6,14 +6,17 @@ line. Whatever is logged passes `RedactingFormatter`, tracebacks included.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
+import re
 import stat
 from pathlib import Path
 
 from labkit.errors import LabError
 from labkit.gateway.config import GatewayConfig
 
+HIDDEN = b"[key]"  # what stands in its place
 REHEARSAL_KEY = "rehearsal"  # no secret: the scripted provider asks for none
 
 
@@ -57,8 +60,18 @@ def _usable(value: str, origin: str) -> str:
 
 
 def redact(data: bytes, key: str) -> bytes:
-    """`data` without the key. A provider may quote it in an error."""
-    return data if key == REHEARSAL_KEY or len(key) < 8 else data.replace(key.encode(), b"[key]")
+    """`data` without the key. A provider may quote it in an error, in JSON with escapes."""
+    if key == REHEARSAL_KEY or len(key) < 8:
+        return data
+    data = data.replace(key.encode(), HIDDEN)
+    return _escaped(key).sub(HIDDEN, data) if b"\\" in data else data
+
+
+@functools.lru_cache(maxsize=8)
+def _escaped(key: str) -> re.Pattern[bytes]:
+    """The key with any of its characters as JSON may write it: `/` as `\\/`, `&` as `\\u0026`."""
+    forms = (rb"(?:\\?%s|\\u(?i:%04x))" % (re.escape(one.encode()), ord(one)) for one in key)
+    return re.compile(b"".join(forms))
 
 
 class RedactingFormatter(logging.Formatter):

@@ -131,7 +131,7 @@ class _Call:
         self._read(usage_reader.parse(data))
         self.settle(reply.status_code)
         status = reply.status_code if not 300 <= reply.status_code < 400 else 502  # no redirect is followed
-        return Response(data, status, headers=_headers(reply))
+        return Response(data, status, headers=_headers(reply, self.relay.provider.key))
 
     def _read(self, reply: object) -> None:
         self.usage.read(reply)
@@ -157,7 +157,8 @@ class _Stream(StreamingResponse):
     """Settles also when the guest hangs up, even before the first line was sent."""
 
     def __init__(self, call: _Call, reply: httpx2.Response) -> None:
-        super().__init__(call.lines(reply), reply.status_code, headers=_headers(reply))
+        headers = _headers(reply, call.relay.provider.key)
+        super().__init__(call.lines(reply), reply.status_code, headers=headers)
         self._call = call
         self._reply = reply
 
@@ -190,5 +191,9 @@ async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield rest
 
 
-def _headers(reply: httpx2.Response) -> dict[str, str]:
-    return {name: reply.headers[name] for name in PASSED_HEADERS if name in reply.headers}
+def _headers(reply: httpx2.Response, key: str) -> dict[str, str]:
+    passed = {name: reply.headers[name] for name in PASSED_HEADERS if name in reply.headers}
+    return {
+        name: redact(value.encode("latin-1", "replace"), key).decode("latin-1")
+        for name, value in passed.items()
+    }

@@ -138,6 +138,14 @@ def test_the_key_is_in_no_file_and_no_reply_even_when_the_provider_quotes_it(rel
     assert CANARY.encode() not in running.everything_written()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_key_is_in_no_header_that_is_passed_on(exchange, stream):
+    running, upstream = exchange
+    upstream.answers(REPLY, **{"content-type": f"application/json; {CANARY}", "retry-after": CANARY})
+    reply = running.chat(stream=stream)
+    assert reply.status_code == 200 and CANARY not in str(reply.headers)
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="reads /proc")
 def test_the_key_is_on_no_command_line(exchange):
     running, upstream = exchange

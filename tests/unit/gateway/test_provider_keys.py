@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -63,3 +64,19 @@ def test_a_logged_message_and_its_traceback_lose_the_key():
     text = keys.RedactingFormatter(CANARY).format(record)
     assert CANARY not in text
     assert "sent [key]" in text and "Bearer [key]" in text and "Traceback" in text
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "sk-a/b+c&d-0123",
+        r"sk-a\/b+c&d-0123",
+        r"sk-a/b\u002bc\u0026d-0123",
+        r"sk-a\u002Fb+c\u0026d-0123",
+        "".join(f"\\u{ord(one):04x}" for one in "sk-a/b+c&d-0123"),
+    ],
+)
+def test_a_key_is_hidden_however_a_providers_json_writes_it(written):
+    said = f'{{"error": "bad key {written}", "path": "C:\\\\x"}}'.encode()
+    assert json.loads(said)["error"] == "bad key sk-a/b+c&d-0123"
+    assert json.loads(keys.redact(said, "sk-a/b+c&d-0123")) == {"error": "bad key [key]", "path": r"C:\x"}
