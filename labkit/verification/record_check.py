@@ -187,9 +187,12 @@ def _host_set_back(ledger: Ledger) -> dict[int, int]:
 
 def _begun(evidence: Evidence) -> list[Finding]:
     """RUN_STARTED says what this host gave the run, before its first step (twice after an early crash)."""
-    given, found, working = evidence.settings, [], False
+    given, found, working, begun = evidence.settings, [], False, not evidence.ledger.nonce
     for row in evidence.told:
         working = working or row.get("event_type") == "WORKER_THOUGHT"
+        begun = begun or row.get("event_type") == "RUN_STARTED"
+        if working and not begun:
+            return [_event(MISSING, row["id"], "no RUN_STARTED of this start stands before it")]
         if row.get("event_type") != "RUN_STARTED":
             continue
         if working:

@@ -20,6 +20,7 @@ from labkit.gateway.ledger import COLUMNS, EventTail, run_summary
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "contract-test-run-token-5d1c"
+NONCE = "77c1" * 8
 MINUTES = 0.15
 FOLDERS = (
     "workspace/notes",
@@ -45,7 +46,7 @@ def session(tmp_path_factory):
     base = tmp_path_factory.mktemp("session")
     for folder in FOLDERS:
         (base / "sandbox" / folder).mkdir(parents=True)
-    config = gateway_config(TOKEN, minutes=MINUTES, rehearsal_latency_seconds=0.02)
+    config = gateway_config(TOKEN, minutes=MINUTES, rehearsal_latency_seconds=0.02, nonce=NONCE)
     process.start(base / "gateway", config)
     try:
         (base / "run.json").write_text(json.dumps(harness_settings(config, base / "sandbox")))
@@ -67,6 +68,7 @@ def harness_settings(config: GatewayConfig, sandbox: Path) -> dict:
         "budget_usd": config.budget_usd,
         "gateway_url": config.pages_base,
         "token": TOKEN,
+        "nonce": NONCE,
         "model": "rehearsal",
         "inspector_model": "rehearsal",
         "task": None,
@@ -91,6 +93,17 @@ def test_the_gateway_holds_every_row_of_the_run_as_the_guest_has_it(session):
     db.row_factory = sqlite3.Row
     rows = [dict(row) for row in db.execute("SELECT * FROM execution_logs ORDER BY id")]
     assert EventTail(gateway).poll() == rows
+
+
+def test_the_first_record_of_either_side_names_this_start_and_the_guests_boot(session):
+    _, gateway = session
+    opened = json.loads((gateway / "ledger.jsonl").read_text().splitlines()[0])
+    assert (opened["kind"], opened["body"]["nonce"]) == ("opened", NONCE)
+    first = EventTail(gateway).poll()[0]
+    told = json.loads(first["sanitized_output"])
+    assert (first["id"], first["event_type"], told["nonce"]) == (1, "RUN_STARTED", NONCE)
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    assert told["boot_id"] == (boot.read_text().strip() if boot.exists() else "")
 
 
 def test_both_sides_agree_on_calls_tokens_and_money(session):

@@ -244,6 +244,13 @@ def test_a_start_that_tells_of_other_limits_or_models_than_the_hosts_is_altered(
     assert liar.tell() == ("altered", "event 1")
 
 
+def test_a_session_that_never_began_is_missing_its_start(liar):
+    """As telemetry of another start would be, without the row that tells of it."""
+    liar.change(0, event_type="BACKUP")
+    kind, record = liar.tell()
+    assert (kind, record) == ("missing", f"event {liar.places('WORKER_THOUGHT')[0] + 1}")
+
+
 def test_a_second_start_in_the_midst_of_the_work_is_forged(liar):
     place = liar.places("TOOL_RESULT")[3]
     liar.events.insert(place, dict(liar.events[0]))
