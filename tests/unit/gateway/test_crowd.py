@@ -90,6 +90,13 @@ def test_a_request_that_takes_its_time_is_answered_and_its_connection_stays_for_
     assert all(answer.startswith(b"HTTP/1.1 200") for answer in slow_app(talk))
 
 
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/chat/completions", "/v1/commands/ack"])
+def test_a_body_of_millions_of_parts_is_refused_unread(shared, path):
+    """Reading it would hold up the page and the watchdog, who live in the same thread."""
+    reply = shared.http.post(path, content=b"[" + b"[]," * 2_000_000 + b"[]]")
+    assert reply.status_code == 400 and "lists and objects" in reply.json()["error"]["message"]
+
+
 class Flood:
     """A request whose body comes in pieces of a megabyte."""
 
