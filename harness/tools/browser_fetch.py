@@ -9,6 +9,7 @@ import urllib.request
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
+from harness.page_text import Unreadable, markdown
 from harness.text import clean, clip, unquoted, untrusted
 from harness.tools.base import Desk, Outcome, schema
 
@@ -19,6 +20,7 @@ SCHEMA = schema(
     url={"type": "string", "description": "The full address"},
 )
 MAX_BYTES, MAX_REDIRECTS, SECONDS = 1_000_000, 5, 30.0
+READING_SECONDS = 60.0  # to make text of it: an emulated processor takes ten times as long as a real one
 RAW_SHOWN = 20_000  # characters of the raw page that the Inspector gets beside the text
 PERMITTED = "Look for another source on the same matter, or go on without it and write down what is missing."
 
@@ -42,7 +44,7 @@ def run(arguments: dict, desk: Desk) -> Outcome:
     try:
         seconds = min(SECONDS, desk.clock.for_work())
         page = desk.world.page(url, seconds) if desk.world.page else fetch(url, seconds, desk.stop)
-        text = clip(clean(extract(page)), desk.settings.output_limit_chars)
+        text = clip(clean(extract(page, _reading(desk), desk.stop)), desk.settings.output_limit_chars)
     except NotFetched as problem:
         return Outcome(f"Not fetched: {problem}.")
     if not text.strip():
@@ -54,6 +56,10 @@ def run(arguments: dict, desk: Desk) -> Outcome:
         text = f"Withheld: the Inspector did not let this page through. {why}"
         return Outcome(text, verdict.status, verdict.reason)
     return Outcome(untrusted(text, page.url, desk.world.mark()), verdict.status, verdict.reason)
+
+
+def _reading(desk: Desk) -> float:
+    return min(READING_SECONDS, desk.clock.for_work())
 
 
 def fetch(url: str, seconds: float, stop: threading.Event) -> Page:
@@ -137,28 +143,13 @@ def _charset(name: str | None) -> str:
     return name or "utf-8"
 
 
-def extract(page: Page) -> str:
+def extract(page: Page, seconds: float, stop: threading.Event) -> str:
     """The page's text: HTML through markdownify without scripts and styles; other text as it is."""
-    text = page.body.decode(page.charset, errors="replace")
     if page.kind in ("text/html", "application/xhtml+xml"):
-        return _markdown(text)
+        try:
+            return markdown(page.body, page.charset, seconds, stop)
+        except Unreadable as reason:
+            raise NotFetched(str(reason)) from None
     if page.kind.startswith("text/") or page.kind.endswith(("json", "xml", "javascript")):
-        return text
+        return page.body.decode(page.charset, errors="replace")
     raise NotFetched("it is not a text page")
-
-
-def _markdown(html: str) -> str:
-    from markdownify import MarkdownConverter
-
-    class Readable(MarkdownConverter):
-        """markdownify keeps the text of script and style; nobody reads those."""
-
-        def convert_script(self, el, text, parent_tags):  # type: ignore[no-untyped-def]
-            return ""
-
-        convert_style = convert_noscript = convert_template = convert_script
-
-    try:
-        return Readable(heading_style="ATX").convert(html)
-    except RecursionError:
-        raise NotFetched("the page is nested too deeply") from None

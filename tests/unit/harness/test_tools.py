@@ -18,7 +18,7 @@ from harness.inspector import Verdict
 from harness.phases import FINAL, PHASES
 from harness.settings import from_dict
 from harness.telemetry.recorder import Recorder
-from harness.tools import cgroups
+from harness.tools import browser_fetch, cgroups
 from harness.tools.base import Desk
 from harness.tools.kept_outputs import KeptOutputs
 
@@ -284,6 +284,38 @@ def test_a_page_that_is_too_large_or_missing_is_not_reviewed(desk):
             in tools.use("browser_fetch", {"url": gateway.url + "/v1/commands?after=0"}, desk).text
         )
     assert desk.inspector.asked == []
+
+
+@pytest.mark.parametrize("page", ["<!--" * 250_000, "<ol>" + "<li>x</li>" * 90_000, '<a href="' * 110_000])
+def test_a_page_made_to_hold_its_reader_up_is_given_up_in_time(page):
+    began = time.monotonic()
+    with pytest.raises(browser_fetch.NotFetched, match="within 1 s"):
+        browser_fetch.extract(as_html(page), 1.0, threading.Event())
+    assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize(
+    ("page", "why"), [("<div>" * 20_000, "nested too deeply"), ("<![x" * 10, "no HTML that can be read")]
+)
+def test_a_page_that_cannot_be_read_is_told_in_our_words(page, why):
+    with pytest.raises(browser_fetch.NotFetched, match=why):
+        browser_fetch.extract(as_html(page), 60.0, threading.Event())
+
+
+def test_a_long_page_is_read_to_its_end():
+    page = as_html("<p>word</p>" * 20_000 + "<p>the end</p>")
+    assert browser_fetch.extract(page, 60.0, threading.Event()).strip().endswith("the end")
+
+
+def test_a_stop_ends_the_reading_of_a_page():
+    stop = threading.Event()
+    threading.Timer(0.5, stop.set).start()
+    with pytest.raises(browser_fetch.NotFetched):
+        browser_fetch.extract(as_html("<!--" * 250_000), 600.0, stop)
+
+
+def as_html(text):
+    return browser_fetch.Page("http://example.org/", "text/html", "utf-8", text.encode())
 
 
 def test_a_command_is_ended_before_the_harness_when_memory_runs_out(tmp_path):
