@@ -122,7 +122,7 @@ class Recorder:
         return self.db.execute(sql, values).fetchall()
 
     def mask(self, value: object) -> object:
-        """The run's token never enters the record. Nor does half a character pair: SQLite refuses such a row."""
+        """The run's token never enters the record. Nor half a character pair: SQLite refuses such a row."""
         if isinstance(value, str) and not value.isascii():
             value = value.encode("utf-8", errors="replace").decode()
         if isinstance(value, str) and self.secret and self.secret in value:
