@@ -40,7 +40,7 @@ from harness.telemetry import events  # noqa: E402
 from harness.telemetry.recorder import Recorder  # noqa: E402
 from labkit.gateway import process  # noqa: E402
 from labkit.gateway.config import GatewayConfig, token_hash  # noqa: E402
-from labkit.gateway.ledger import COLUMNS  # noqa: E402
+from labkit.gateway.rows import COLUMNS  # noqa: E402
 
 TOKEN = "run-token-of-this-benchmark"
 MODEL = "bench/model"

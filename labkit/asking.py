@@ -11,7 +11,7 @@ from pathlib import Path
 
 from labkit.errors import LabError
 from labkit.gateway import commands, process
-from labkit.gateway.ledger import EventTail, run_summary
+from labkit.gateway.events import EventTail, run_summary
 from labkit.gateway.page import access
 
 WAIT_SECONDS = 5.0  # a session between two steps takes a command within a second or two

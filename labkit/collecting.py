@@ -11,7 +11,8 @@ from labkit import asking, dead_disks, offline, ownership, playbooks, presence, 
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
 from labkit.gateway import process
-from labkit.gateway.ledger import EVENTS, EventTail, run_summary
+from labkit.gateway.events import EventTail, run_summary
+from labkit.gateway.views import EVENTS
 from labkit.guest import Hypervisor
 from labkit.intake import is_complete
 from labkit.ssh import Shell

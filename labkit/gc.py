@@ -17,7 +17,7 @@ from labkit import dead_disks, disks, harness_archive, lock, runs, state
 from labkit.errors import LabError
 from labkit.gateway import process
 from labkit.gateway.files import read_lines
-from labkit.gateway.ledger import EVENTS
+from labkit.gateway.views import EVENTS
 from labkit.limits import RESERVED_NAMES
 
 STALE_SECONDS = 3600  # a half-made archive that young may be under way

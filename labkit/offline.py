@@ -16,7 +16,6 @@ from labkit.dead_disks import MIRROR, ROOT, TELEMETRY, Volumes
 from labkit.ext4 import Unreadable
 from labkit.gateway import process, views
 from labkit.gateway.files import read_lines
-from labkit.gateway.ledger import EVENTS
 from labkit.untar import Limits
 
 # Where the databases lie in the guest, and what they are called among the copies.
@@ -149,9 +148,9 @@ def _summary(volumes: Volumes, record: salvage.Record, run_id: str) -> tuple[byt
 
 def _only_on_the_host(record: salvage.Record, gateway: Path) -> list[str]:
     """The guest may have pushed rows that its disks never got; they are in the run's folder all the same."""
-    numbers = (row.get("id") for row in read_lines(gateway / EVENTS))
+    numbers = (row.get("id") for row in read_lines(gateway / views.EVENTS))
     ahead = sum(1 for number in numbers if type(number) is int and number > record.rows)
-    return [f"gateway/{EVENTS} has {ahead} rows that the record lacks"] if ahead else []
+    return [f"gateway/{views.EVENTS} has {ahead} rows that the record lacks"] if ahead else []
 
 
 def _beside(staging: Path, record: salvage.Record) -> dict[str, Path]:

@@ -21,7 +21,8 @@ from labkit.disks import FIXED, WRITABLE
 from labkit.errors import UNREACHABLE, USAGE, LabError
 from labkit.gateway import awake, process
 from labkit.gateway.config import GatewayConfig, token_hash
-from labkit.gateway.ledger import EVENTS, REQUESTS, EventTail, run_summary
+from labkit.gateway.events import EventTail, run_summary
+from labkit.gateway.views import EVENTS, REQUESTS
 from labkit.guest import Hypervisor
 from labkit.harness_archive import build
 from labkit.libvirt_connection import URI

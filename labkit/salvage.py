@@ -17,7 +17,8 @@ from labkit.analysis.load import REFERENCE_TABLES
 from labkit.config import REPO
 from labkit.errors import LabError
 from labkit.gateway.files import read_lines
-from labkit.gateway.ledger import COLUMNS, EVENTS, MAX_ID
+from labkit.gateway.rows import COLUMNS, MAX_ID
+from labkit.gateway.views import EVENTS
 
 SCHEMA = REPO / "harness" / "telemetry" / "schema.sql"
 SETTLE_SECONDS = 600

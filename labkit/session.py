@@ -13,8 +13,9 @@ from labkit import boot, network_gate, playbooks, presence, snapshot, state
 from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
 from labkit.gateway import awake, keys, process
+from labkit.gateway.events import EventTail, run_summary
 from labkit.gateway.files import read_lines
-from labkit.gateway.ledger import EVENTS, EventTail, run_summary
+from labkit.gateway.views import EVENTS
 from labkit.guest import Hypervisor
 from labkit.harness_archive import build
 from labkit.plan import Plan, data_use, gateway_config, harness_settings, helpers, hook

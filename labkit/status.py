@@ -12,9 +12,10 @@ from labkit import drift, fingerprint, lock, network_gate, session, snapshot, st
 from labkit.config import Lab
 from labkit.errors import LabError
 from labkit.gateway import commands, process, watchdog
-from labkit.gateway.ledger import EVENTS, EventTail
+from labkit.gateway.events import EventTail
 from labkit.gateway.page import access
 from labkit.gateway.progress import Progress
+from labkit.gateway.views import EVENTS
 from labkit.guest import Hypervisor
 
 T = TypeVar("T")

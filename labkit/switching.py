@@ -8,7 +8,7 @@ from typing import Any
 from labkit import asking, network_gate, state
 from labkit.config import Lab
 from labkit.errors import LabError
-from labkit.gateway.ledger import EventTail, run_summary
+from labkit.gateway.events import EventTail, run_summary
 from labkit.guest import Hypervisor
 from labkit.plan import demand_network
 

@@ -22,8 +22,9 @@ from labkit import keyboard
 from labkit.errors import LabError
 from labkit.gateway import commands, process, watchdog
 from labkit.gateway.config import GatewayConfig
-from labkit.gateway.ledger import EVENTS, EventTail
+from labkit.gateway.events import EventTail
 from labkit.gateway.progress import Progress, clock, event_line, plain
+from labkit.gateway.views import EVENTS
 
 TICK_SECONDS = 0.3
 QUIET_SECONDS = 10.0  # silence shorter than this is normal and not worth a line

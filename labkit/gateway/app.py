@@ -19,11 +19,12 @@ from labkit.gateway import commands
 from labkit.gateway.admission import Admission
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.crowd import Bodies
-from labkit.gateway.ledger import BadEvents, ForeignRun, Ledger
+from labkit.gateway.ledger import ForeignRun, Ledger
 from labkit.gateway.providers.rehearsal import pages
 from labkit.gateway.pushes import Pushes
 from labkit.gateway.refusal import AsciiJSON, Refusal
 from labkit.gateway.relay import Relay
+from labkit.gateway.rows import BadEvents
 from labkit.gateway.watchdog import Signs
 
 log = logging.getLogger("labkit.gateway")

@@ -13,8 +13,9 @@ from labkit.gateway import commands
 from labkit.gateway.config import GatewayConfig, now_utc
 from labkit.gateway.days import Days
 from labkit.gateway.files import read_lines
-from labkit.gateway.ledger import REQUESTS, Ledger
+from labkit.gateway.ledger import Ledger
 from labkit.gateway.usage import Usage
+from labkit.gateway.views import REQUESTS
 
 # Tokens that a byte of a request body may become. The first call of a run is taken at its densest; then the
 # densest call so far, with a margin, stands for the next. A denser one can pass the cap by that one call.

@@ -1,4 +1,4 @@
-"""HOST: the host's own copy of every event and exchange, in one hash chain, and a way to follow the events.
+"""HOST: the host's own copy of every event and exchange, in one hash chain. Owns what may go into it.
 
 State is rebuilt from the chain when the gateway starts, so a restart loses nothing it acknowledged.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import logging
 import threading
 import time
@@ -17,11 +16,10 @@ from typing import NamedTuple
 
 from labkit.gateway import chain
 from labkit.gateway.chain import Chain
-from labkit.gateway.files import parse_line, read_lines
-from labkit.gateway.rows import COLUMNS, MAX_ID, BadEvents, Pairs, Row, checked, known_by, opened
+from labkit.gateway.events import nonce_of, run_summary
+from labkit.gateway.files import read_lines
+from labkit.gateway.rows import BadEvents, Pairs, Row, checked, known_by, opened
 from labkit.gateway.views import EVENTS, REQUESTS, View, request_line
-
-__all__ = ["COLUMNS", "EVENTS", "MAX_ID", "REQUESTS"]  # others ask for them here, and for all below
 
 MAX_BYTES = 4 * 1024**3  # an eight-hour run pushes some tens of MB; a hostile guest must not fill the host
 MAX_ROWS = 4_000_000  # each costs this process a hundred bytes of memory
@@ -243,42 +241,3 @@ class Ledger:
 
 def _digest(text: bytes) -> bytes:
     return hashlib.sha256(text).digest()[:12]
-
-
-def nonce_of(row: dict) -> str:
-    """The run's nonce as RUN_STARTED tells it; empty where it tells none."""
-    try:
-        return str(json.loads(row.get("sanitized_output") or "")["nonce"])
-    except (ValueError, LookupError, TypeError):
-        return ""
-
-
-class EventTail:
-    """Follows events.jsonl from another process. `poll` returns the complete rows that are new."""
-
-    def __init__(self, run_dir: Path) -> None:
-        self.path = Path(run_dir) / EVENTS
-        self._offset = 0
-
-    def poll(self) -> list[dict]:
-        try:
-            with open(self.path, "rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return [row for line in whole.splitlines() for row in parse_line(line)]
-
-
-def run_summary(rows: list[dict]) -> dict | None:
-    """The run summary out of a RUN_SEALED row among `rows`; None when there is none."""
-    for row in rows:
-        if row.get("event_type") == "RUN_SEALED":
-            try:
-                summary = json.loads(row.get("sanitized_output") or "")
-            except ValueError:
-                summary = None
-            return summary if isinstance(summary, dict) else {"status": "sealed"}
-    return None

@@ -10,7 +10,7 @@ import math
 import unicodedata
 from dataclasses import dataclass, field
 
-from labkit.gateway.ledger import run_summary
+from labkit.gateway.events import run_summary
 
 NAME_KEYS = ("name", "filename", "file_name", "path", "title")
 

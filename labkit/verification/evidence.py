@@ -13,7 +13,8 @@ from typing import Any
 from labkit.analysis import sqlite_file
 from labkit.errors import LabError
 from labkit.gateway import chain, config
-from labkit.gateway.ledger import COLUMNS, nonce_of, run_summary
+from labkit.gateway.events import nonce_of, run_summary
+from labkit.gateway.rows import COLUMNS
 
 LEDGER = f"gateway/{chain.LEDGER}"
 Row = dict[str, Any]

@@ -16,7 +16,8 @@ from loopback import gateway_config
 from harness.settings import Settings
 from labkit.gateway import process
 from labkit.gateway.config import GatewayConfig
-from labkit.gateway.ledger import COLUMNS, EventTail, run_summary
+from labkit.gateway.events import EventTail, run_summary
+from labkit.gateway.rows import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "contract-test-run-token-5d1c"

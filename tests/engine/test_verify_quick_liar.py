@@ -8,7 +8,7 @@ from contextlib import closing
 
 from native_lab import Lab
 
-from labkit.gateway.ledger import COLUMNS
+from labkit.gateway.rows import COLUMNS
 from labkit.verification.verify import examine
 
 

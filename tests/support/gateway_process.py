@@ -24,7 +24,7 @@ from loopback import RUN_ID, gateway_config
 
 from labkit.gateway import pidfile, process
 from labkit.gateway.config import GatewayConfig
-from labkit.gateway.ledger import COLUMNS
+from labkit.gateway.rows import COLUMNS
 
 TOKEN = "run-token-of-this-test"
 

@@ -18,7 +18,7 @@ from loopback import RUN_ID, gateway_config
 
 from harness.settings import Settings
 from labkit.gateway import process
-from labkit.gateway.ledger import EventTail
+from labkit.gateway.events import EventTail
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "verification-test-run-token-77aa"

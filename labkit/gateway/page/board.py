@@ -18,8 +18,8 @@ from typing import Any
 from labkit.gateway import commands
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.files import parse_line
-from labkit.gateway.ledger import EVENTS
 from labkit.gateway.progress import Progress
+from labkit.gateway.views import EVENTS
 
 CHUNK = 1 << 20  # bytes taken in at once: a gateway that catches up still answers its guest
 SHORT, LONG = 1500, 200_000  # characters of a text in the list, and when it is opened

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from labkit.gateway import commands
+from labkit.gateway.events import EventTail
 from labkit.gateway.files import JsonLines, read_lines
-from labkit.gateway.ledger import EventTail, Ledger
+from labkit.gateway.ledger import Ledger
 
 ROOT = Path(__file__).parents[3]
 

@@ -19,8 +19,8 @@ from rich.console import Console
 
 from labkit.errors import LabError
 from labkit.gateway.files import JsonLines
-from labkit.gateway.ledger import EVENTS
 from labkit.gateway.progress import Progress, plain
+from labkit.gateway.views import EVENTS
 from labkit.watch import View, _live, watch
 
 ROOT = Path(__file__).parents[3]

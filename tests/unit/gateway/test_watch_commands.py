@@ -10,7 +10,7 @@ from rich.console import Console
 
 from labkit.gateway import commands, watchdog
 from labkit.gateway.files import JsonLines
-from labkit.gateway.ledger import EVENTS
+from labkit.gateway.views import EVENTS
 from labkit.watch import View
 
 

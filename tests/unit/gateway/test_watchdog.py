@@ -96,6 +96,6 @@ def test_a_repair_that_another_command_kept_out_is_no_attempt_and_three_failed_o
 
 
 def watchdog_columns() -> tuple[str, ...]:
-    from labkit.gateway.ledger import COLUMNS
+    from labkit.gateway.rows import COLUMNS
 
     return COLUMNS

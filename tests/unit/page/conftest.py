@@ -14,8 +14,8 @@ import pytest
 from loopback import RUN_ID, free_port, gateway_config
 
 from labkit.gateway import pidfile, process
-from labkit.gateway.ledger import COLUMNS
 from labkit.gateway.page import access
+from labkit.gateway.rows import COLUMNS
 
 TOKEN = "guest-token-of-this-test"
 

@@ -15,7 +15,7 @@ from loopback import gateway_config
 
 from harness.gateway import BATCH
 from labkit.gateway import chain, commands
-from labkit.gateway.ledger import COLUMNS
+from labkit.gateway.rows import COLUMNS
 from labkit.verification.verify import text
 
 ROUNDS = range(8)  # of six kinds of lie; with the two about verdicts fifty
