@@ -12,7 +12,7 @@ from labkit.gateway import commands
 from labkit.gateway.files import read_lines
 from labkit.gateway.witness import normal
 from labkit.verification.evidence import Evidence, Row
-from labkit.verification.findings import ALTERED, FORGED, MISSING, Finding
+from labkit.verification.findings import ALTERED, FORGED, MISSING, Finding, of_event
 
 ASKED = f"gateway/{commands.FILE_NAME}"
 
@@ -43,13 +43,12 @@ def _recorded(evidence: Evidence, handed: dict[int, Row]) -> list[Finding]:
         line = str(row.get("command_or_input") or "")
         number = lines.get(normal(line)) or _number(line)
         if number not in handed:
-            found.append(_event(FORGED, row, "nobody gave this command"))
+            found.append(of_event(FORGED, row.get("id"), "nobody gave this command"))
         elif normal(line) != _line(handed[number]):
-            found.append(_event(ALTERED, row, f"command {number} said something else"))
+            found.append(of_event(ALTERED, row.get("id"), f"command {number} said something else"))
         elif number <= last:
-            found.append(
-                _event(FORGED, row, f"command {number} stands in the record already, or came too late")
-            )
+            what = f"command {number} stands in the record already, or came too late"
+            found.append(of_event(FORGED, row.get("id"), what))
         last = max(last, number)
     return found
 
@@ -94,7 +93,3 @@ def _number(line: str) -> int:
     except (ValueError, LookupError, TypeError, RecursionError):
         return 0
     return value if type(value) is int else 0
-
-
-def _event(kind: str, row: Row, what: str) -> Finding:
-    return Finding(kind, "events", f"event {row.get('id')}", what)

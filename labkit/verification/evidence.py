@@ -17,6 +17,8 @@ from labkit.gateway.events import nonce_of, run_summary
 from labkit.gateway.rows import COLUMNS
 
 LEDGER = f"gateway/{chain.LEDGER}"
+TABLES = ("execution_logs", "file_registry", "api_requests", "prompts", "workspace_files", "session_state")
+KEYS = {"prompts": "name", "workspace_files": "path", "session_state": "key"}  # of the others: id
 Row = dict[str, Any]
 
 

@@ -33,6 +33,16 @@ class Finding:
         return f"{self.kind}: {self.record} of {self.where}: {self.what}"
 
 
+def of_event(kind: str, number: object, what: str) -> Finding:
+    """About one of the events, whoever has it."""
+    return Finding(kind, "events", f"event {number}", what)
+
+
+def of_run_db(kind: str, number: object, what: str) -> Finding:
+    """About a row of execution_logs in run.db."""
+    return Finding(kind, "run.db", f"event {number}", what)
+
+
 @dataclass
 class Report:
     """The result of all checks. findings: in the order of the checks, the first bad record first.

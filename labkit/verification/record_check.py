@@ -1,20 +1,18 @@
-"""HOST: compares run.db with the events in the ledger, and the mirror with run.db, row by row."""
+"""HOST: compares run.db with the events in the ledger, row by row; then has session and mirror looked at.
+
+Both only make sense of the right run, with one row under each id.
+"""
 
 from __future__ import annotations
 
-import json
 import re
-import time
-from calendar import timegm
 from collections import Counter
 
-from labkit.verification.evidence import Database, Evidence, Ledger, Row, content, told_nonce
-from labkit.verification.findings import ALTERED, FORGED, MISSING, REPLAYED, TRUNCATED, Finding, amount
+from labkit.verification import mirror_check, session_check
+from labkit.verification.evidence import KEYS, TABLES, Evidence, Row, content, told_nonce
+from labkit.verification.findings import ALTERED, FORGED, MISSING, REPLAYED, TRUNCATED, Finding, of_run_db
 
 RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")  # a folder with another kind of name is somebody's copy
-CLOCK_SECONDS = 120  # the guest's clock may be that far off, or step back
-TABLES = ("execution_logs", "file_registry", "api_requests", "prompts", "workspace_files", "session_state")
-KEYS = {"prompts": "name", "workspace_files": "path", "session_state": "key"}
 
 
 def check(evidence: Evidence) -> list[Finding]:
@@ -23,7 +21,7 @@ def check(evidence: Evidence) -> list[Finding]:
     if found := _twice(evidence):
         return found  # it can't be told which of them to compare
     found = [*_rows(evidence), *_holes(evidence), *_conflicts(evidence)]
-    return [*found, *_clock(evidence), *_begun(evidence), *_behind_the_seal(evidence), *_mirror(evidence)]
+    return [*found, *session_check.check(evidence), *mirror_check.check(evidence)]
 
 
 def _other_run(evidence: Evidence) -> list[Finding]:
@@ -70,12 +68,12 @@ def _rows(evidence: Evidence) -> list[Finding]:
     for number in sorted(held.keys() | told.keys()):
         if number not in told and number > last_told:
             if evidence.ledger.sealed or not evidence.from_disks:
-                found.append(_event(TRUNCATED, number, f"the ledger goes on to event {last_held}"))
+                found.append(of_run_db(TRUNCATED, number, f"the ledger goes on to event {last_held}"))
             break
         if number not in held and number > last_held and not evidence.ledger.sealed:
             break  # the gateway was gone before they came: the guest's word, and said so
         if kind := _kind(number, held, told):
-            found.append(_event(kind, number, _WHY[kind]))
+            found.append(of_run_db(kind, number, _WHY[kind]))
             if kind != ALTERED:  # ids that moved make every row behind differ
                 break
     return found
@@ -121,10 +119,6 @@ def _moved(number: int, by: int, held: dict[int, Row], told: dict[int, Row]) -> 
     )
 
 
-def _event(kind: str, number: int, what: str) -> Finding:
-    return Finding(kind, "run.db", f"event {number}", what)
-
-
 def _holes(evidence: Evidence) -> list[Finding]:
     """Ids are given out one by one: a hole is a row that is gone."""
     found = []
@@ -148,136 +142,3 @@ def _conflicts(evidence: Evidence) -> list[Finding]:
         Finding(FORGED, "gateway/ledger.jsonl", f"event {row.get('id')}", what)
         for row in evidence.ledger.conflicts
     ]
-
-
-def _clock(evidence: Evidence) -> list[Finding]:
-    """The guest's time never steps back by minutes, and is never ahead of when this host heard the row.
-
-    Unless this host's own clock was set back meanwhile, as its ledger shows: the guest's follows it or not.
-    """
-    latest, own = 0, _host_set_back(evidence.ledger)
-    for number in sorted(evidence.ledger.events):
-        told = _seconds(evidence.ledger.events[number].get("timestamp"), "%Y-%m-%d %H:%M:%S")
-        heard = _seconds(evidence.ledger.heard_at.get(number), "%Y-%m-%dT%H:%M:%SZ")
-        if told is None:
-            return [_event(ALTERED, number, "its time is none")]
-        if heard is None:
-            continue
-        allowed = CLOCK_SECONDS + own.get(number, 0)
-        if told < latest - allowed or told > heard + allowed:
-            what = "its clock was set back" if told < latest else "it is dated after this host heard it"
-            return [_event(ALTERED, number, what)]
-        latest = max(latest, told)
-    return []
-
-
-def _host_set_back(ledger: Ledger) -> dict[int, int]:
-    """Seconds by which the times of the ledger's lines stepped back before each event."""
-    back, before, found = 0, 0, {}
-    for record in ledger.records:
-        at = _seconds(record.get("at"), "%Y-%m-%dT%H:%M:%SZ")
-        if at is None:
-            continue
-        back, before = back + max(0, before - at), at
-        body = record.get("body")
-        if back and record.get("kind") == "event" and isinstance(body, dict) and type(body.get("id")) is int:
-            found.setdefault(body["id"], back)
-    return found
-
-
-def _begun(evidence: Evidence) -> list[Finding]:
-    """RUN_STARTED says what this host gave the run, before its first step (twice after an early crash)."""
-    given, found, working, begun = evidence.settings, [], False, not evidence.ledger.nonce
-    for row in evidence.told:
-        working = working or row.get("event_type") == "WORKER_THOUGHT"
-        begun = begun or row.get("event_type") == "RUN_STARTED"
-        if working and not begun:
-            return [_event(MISSING, row["id"], "no RUN_STARTED of this start stands before it")]
-        if row.get("event_type") != "RUN_STARTED":
-            continue
-        if working:
-            found.append(_event(FORGED, row["id"], "the run had begun long before"))
-        elif odd := _odd_settings(row, given):
-            found.append(_event(ALTERED, row["id"], f"this host gave the run another {', '.join(odd)}"))
-    return found
-
-
-def _odd_settings(row: Row, given: dict) -> list[str]:
-    try:
-        told = json.loads(row.get("sanitized_output") or "")
-    except (ValueError, RecursionError):
-        return []
-    told = told if isinstance(told, dict) else {}
-    odd = [
-        name
-        for name in ("minutes", "budget_usd")
-        if name in given and told.get(name, given[name]) != given[name]
-    ]
-    models = given.get("models") or []
-    return odd + [
-        name for name in ("model", "inspector_model") if models and told.get(name, models[0]) not in models
-    ]
-
-
-def _behind_the_seal(evidence: Evidence) -> list[Finding]:
-    """RUN_SEALED is the last that a harness records."""
-    held = evidence.ledger.events
-    sealed = min((n for n, row in held.items() if row.get("event_type") == "RUN_SEALED"), default=None)
-    last = max(held, default=0)
-    if sealed is None or last <= sealed:
-        return []
-    return [_event(FORGED, min(n for n in held if n > sealed), f"event {sealed} sealed the run")]
-
-
-def _seconds(text: object, form: str) -> int | None:
-    try:
-        return timegm(time.strptime(str(text), form))
-    except ValueError:
-        return None
-
-
-def _mirror(evidence: Evidence) -> list[Finding]:
-    sealed = evidence.sealed_summary
-    if evidence.rebuilt or evidence.manifest.get("collected") == "events":
-        return []
-    states = [str(summary.get("mirror")) for summary in (sealed or {}, evidence.summary)]
-    whole = sealed is not None and states == ["ok", "ok"]
-    if evidence.mirror.problem:
-        return [Finding(MISSING, "mirror.db", "the database", evidence.mirror.problem)] if whole else []
-    found = []
-    for table in TABLES:
-        if table != "session_state" or whole:
-            found += _lacking(table, evidence) or _table(table, evidence.run, evidence.mirror, whole)
-    return found
-
-
-def _lacking(table: str, evidence: Evidence) -> list[Finding]:
-    """Rows that run.db lost. An event that the ledger does not have either was put into the mirror."""
-    key = KEYS.get(table, "id")
-    ours = {row.get(key) for row in evidence.run.rows(table)}
-    gone = [row.get(key) for row in evidence.mirror.rows(table) if row.get(key) not in ours]
-    if table == "execution_logs":
-        gone = [number for number in gone if number in evidence.ledger.events]
-    if not gone:
-        return []
-    what = f"run.db lacks {amount(len(gone), 'rows')} of {table} that mirror.db has"
-    return [Finding(MISSING, "run.db", f"{table} {gone[0]}", what)]
-
-
-def _table(table: str, run: Database, mirror: Database, whole: bool) -> list[Finding]:
-    key = KEYS.get(table, "id")
-    ours = {row.get(key): row for row in run.rows(table)}
-    theirs = {row.get(key): row for row in mirror.rows(table)}
-    last = max((n for n in theirs if type(n) is int), default=0)
-    for name in sorted(ours.keys() | theirs.keys(), key=lambda value: (isinstance(value, str), value)):
-        record = f"{table} {name}"
-        if name not in ours:
-            return [Finding(FORGED, "mirror.db", record, "run.db does not have it")]
-        if name not in theirs:
-            if not whole:
-                continue
-            kind = TRUNCATED if type(name) is int and name > last else MISSING
-            return [Finding(kind, "mirror.db", record, "run.db has it")]
-        if ours[name] != theirs[name] and (whole or key == "id"):
-            return [Finding(ALTERED, "mirror.db", record, "run.db has it with other content")]
-    return []

@@ -1,4 +1,4 @@
-"""HOST: all checks of a collected run, in order: ledger, record, model calls, bill, files, sums."""
+"""HOST: all checks of a collected run, in order: ledger, record, model calls, commands, bill, files, sums."""
 
 from __future__ import annotations
 
