@@ -3,7 +3,8 @@
 Each TOOL_CALL must be one that a completion asked for, in its order; each TOOL_RESULT must stand in a later
 prompt, unless no later prompt was needed or a restart cut the step off; each result that a prompt shows must
 be in the record.
-Events are taken from the ledger as far as it goes: what run.db says else is `record_check`'s matter.
+Events are taken from the ledger as far as it goes: what run.db says else is `record_check`'s matter. What
+`verdict_check` and `prompt_check` find comes among the findings here, so that all stand in the events' order.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from dataclasses import dataclass, field
 
 from labkit.gateway.views import SEEN
 from labkit.gateway.witness import CUT, fingerprint
+from labkit.verification import prompt_check, verdict_check
 from labkit.verification.evidence import LEDGER, Evidence, Row
-from labkit.verification.findings import ALTERED, FORGED, MISSING, Finding
+from labkit.verification.findings import ALTERED, FORGED, MISSING, Finding, of_event
+from labkit.verification.prompt_check import PROMPTS
 
 NOT_RUN_AGAIN = "interrupted: "  # how the harness answers a call that a restart or a full disk cut off
-PROMPTS = {"worker": "worker", "report": "worker", "inspector": "inspector", "digest": "digest"}
 
 
 @dataclass
@@ -52,8 +54,8 @@ def check(evidence: Evidence) -> Result:
     for step in steps:
         _results(step, exchanges, shown, result)
     result.findings += _unrecorded(events, exchanges)
-    result.findings += _verdicts(evidence, events, exchanges)
-    result.findings += _prompts(evidence, exchanges)
+    result.findings += verdict_check.check(evidence, exchanges)
+    result.findings += prompt_check.check(evidence, exchanges)
     result.findings.sort(key=_by_event)
     return result
 
@@ -65,14 +67,14 @@ def _steps(events: list[Row], result: Result) -> list[Step]:
         if word == "WORKER_THOUGHT":
             steps.append(Step(row))
         elif word in ("TOOL_CALL", "TOOL_RESULT") and not steps:
-            result.findings.append(_event(FORGED, row, "no reply of the Worker's model stands before it"))
+            result.findings.append(of_event(FORGED, row, "no reply of the Worker's model stands before it"))
         elif word == "TOOL_CALL":
             steps[-1].calls.append(row)
         elif word == "TOOL_RESULT":
             if len(steps[-1].results) < len(steps[-1].calls):
                 steps[-1].results.append(row)
             else:
-                result.findings.append(_event(FORGED, row, "no call stands before it"))
+                result.findings.append(of_event(FORGED, row, "no call stands before it"))
         elif steps and _cuts(row):
             steps[-1].cut = True
     return steps
@@ -141,7 +143,7 @@ def _resembles(step: Step, reply: Row) -> bool:
 
 def _mismatch(step: Step, near: Row | None, is_last: bool) -> Finding:
     if near is None:
-        return _event(FORGED, step.thought, "no completion that the relay saw says this")
+        return of_event(FORGED, step.thought, "no completion that the relay saw says this")
     differs = _differs(step, near, is_last)
     kind, row = differs or (ALTERED, step.thought)
     what = {
@@ -149,7 +151,7 @@ def _mismatch(step: Step, near: Row | None, is_last: bool) -> Finding:
         ALTERED: f"exchange {near['id']} says something else",
         MISSING: f"exchange {near['id']} asked for a further call behind it",
     }
-    return _event(kind, row, what[kind])
+    return of_event(kind, row, what[kind])
 
 
 def _shown(exchanges: list[Row]) -> dict[str, int]:
@@ -176,7 +178,7 @@ def _results(step: Step, exchanges: list[Row], shown: dict[str, int], result: Re
             result.last += 1
         else:
             kind = ALTERED if _answered(step.exchange, later[0]) else FORGED
-            result.findings.append(_event(kind, row, "no later prompt has this result"))
+            result.findings.append(of_event(kind, row, "no later prompt has this result"))
 
 
 def _answered(reply: Row, prompt: Row) -> bool:
@@ -203,82 +205,6 @@ def _unrecorded(events: list[Row], exchanges: list[Row]) -> list[Finding]:
         what = "it shows a tool result that the record does not have"
         found += [Finding(MISSING, LEDGER, f"exchange {row['id']}", what)] * bool(fresh)
     return found
-
-
-def _verdicts(evidence: Evidence, events: list[Row], exchanges: list[Row]) -> list[Finding]:
-    """Each of the Inspector's decisions is one that its model gave, in their order; none is kept silent."""
-    given = [row for row in exchanges if row.get("purpose") == "inspector" and "text" in row[SEEN]]
-    found, at, taken, unanswered = [], 0, set(), 0
-    for row in events:
-        if row.get("event_type") != "INSPECTOR_DECISION":
-            continue
-        no_verdict = row.get("guard_status") == "BLOCK" and _reason(row).startswith("no verdict")
-        if no_verdict and row.get("prompt_tokens") is None:
-            unanswered += 1
-            continue
-        number = next((n for n in range(at, len(given)) if _decides(row, given[n])), None)
-        if number is None:
-            found.append(_event(FORGED, row, "the Inspector's model gave no such answer"))
-            continue
-        at = number + 1
-        taken.add(number)
-        if row.get("guard_status") != given[number][SEEN].get("verdict") and not no_verdict:
-            found.append(_event(ALTERED, row, f"exchange {given[number]['id']} has another verdict"))
-    spare = [row for n, row in enumerate(given) if n not in taken and "verdict" in row[SEEN]]
-    return found or _kept_silent(evidence, spare, unanswered)
-
-
-def _decides(row: Row, reply: Row) -> bool:
-    """Whether a decision can be this reply's: by its figures, else (a provider tells none) by its word."""
-    same = all(row.get(name) == reply.get(name) for name in ("prompt_tokens", "completion_tokens"))
-    return same and (
-        row.get("prompt_tokens") is not None or row.get("guard_status") == reply[SEEN].get("verdict")
-    )
-
-
-def _reason(row: Row) -> str:
-    return str(row.get("guard_reason") or "")
-
-
-def _kept_silent(evidence: Evidence, spare: list[Row], unanswered: int) -> list[Finding]:
-    """Verdicts that no event tells: one for each that came too late, was asked for again, or a crash took."""
-    sealed = evidence.sealed_summary
-    if evidence.rebuilt or evidence.run.problem or (sealed is None and evidence.from_disks):
-        return []
-    failed = (row for row in evidence.run.rows("api_requests") if row.get("status") != "ok")
-    excuses = unanswered + sum(row.get("purpose") == "inspector" for row in failed)
-    excuses += sum(row.get("event_type") == "RESUMED" for row in evidence.told)
-    excuses += sealed is None or "by a person" in str(sealed.get("stop_reason"))
-    if len(spare) <= excuses:
-        return []
-    what = "it has a verdict that no event tells"
-    return [Finding(MISSING, LEDGER, f"exchange {spare[0].get('id')}", what)]
-
-
-def _prompts(evidence: Evidence, exchanges: list[Row]) -> list[Finding]:
-    """The system prompts in the record are those that were sent."""
-    if evidence.rebuilt or not evidence.run.rows("prompts"):
-        return []
-    stored = {row.get("name"): fingerprint(str(row.get("content"))) for row in evidence.run.rows("prompts")}
-    wrong: dict[str, int] = {}
-    for row in exchanges:
-        name = PROMPTS.get(row.get("purpose"), "")
-        first = (row[SEEN].get("messages") or [""])[0].split(",")[0]
-        if name and first != f"s:{stored.get(name)}":
-            wrong.setdefault(name, row["id"])
-    return [
-        Finding(
-            ALTERED if name in stored else MISSING,
-            "run.db",
-            f"prompts {name}",
-            f"exchange {number} has another",
-        )
-        for name, number in wrong.items()
-    ]
-
-
-def _event(kind: str, row: Row, what: str) -> Finding:
-    return Finding(kind, "events", f"event {row.get('id')}", what)
 
 
 def _by_event(finding: Finding) -> tuple[bool, int]:

@@ -43,12 +43,13 @@ def _recorded(evidence: Evidence, handed: dict[int, Row]) -> list[Finding]:
         line = str(row.get("command_or_input") or "")
         number = lines.get(normal(line)) or _number(line)
         if number not in handed:
-            found.append(of_event(FORGED, row.get("id"), "nobody gave this command"))
+            found.append(of_event(FORGED, row, "nobody gave this command"))
         elif normal(line) != _line(handed[number]):
-            found.append(of_event(ALTERED, row.get("id"), f"command {number} said something else"))
+            found.append(of_event(ALTERED, row, f"command {number} said something else"))
         elif number <= last:
-            what = f"command {number} stands in the record already, or came too late"
-            found.append(of_event(FORGED, row.get("id"), what))
+            found.append(
+                of_event(FORGED, row, f"command {number} stands in the record already, or came too late")
+            )
         last = max(last, number)
     return found
 

@@ -33,9 +33,9 @@ class Finding:
         return f"{self.kind}: {self.record} of {self.where}: {self.what}"
 
 
-def of_event(kind: str, number: object, what: str) -> Finding:
+def of_event(kind: str, row: dict[str, Any], what: str) -> Finding:
     """About one of the events, whoever has it."""
-    return Finding(kind, "events", f"event {number}", what)
+    return Finding(kind, "events", f"event {row.get('id')}", what)
 
 
 def of_run_db(kind: str, number: object, what: str) -> Finding:
