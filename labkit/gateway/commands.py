@@ -10,31 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from labkit.errors import USAGE, LabError
+from labkit.gateway import command_rules
 from labkit.gateway.config import now_utc
 from labkit.gateway.files import JsonLines, read_lines
 
 FILE_NAME = "commands.jsonl"
 STATE_NAME = "commands-state.jsonl"
-NAMES = (
-    "pause",  # hold between two steps; the time is not charged
-    "unpause",  # go on
-    "say",  # {"text"}: a message to the Worker
-    "extend",  # {"minutes", "budget_usd"}: at least one of them; more of both than the run began with
-    "finish",  # go to the final report now
-    "stop",  # seal at once
-)
-MAX_TEXT, MAX_WHY = 4000, 500  # characters
-LARGEST = 1e15  # far above all limits; an integer can be too large to become a float
-MOST_MINUTES, MOST_USD = 48 * 60, 10_000  # all extensions of a run together
 LOCK_STALE_SECONDS = 10.0  # an append takes milliseconds; an older lock belongs to a dead process
-_CONTROLS = re.compile("[\x80-\x9f]")
 TOLD = ("id", "name", "args", "who", "why")  # what the guest gets of a command
 
 
@@ -54,9 +42,7 @@ def append(
     """
     if not Path(run_dir).is_dir():
         raise LabError(f"no run has a gateway folder at {run_dir}", "`lab status` shows the runs", USAGE)
-    args, why = checked(name, args or {}), _sound(why)
-    if len(why) > MAX_WHY:
-        raise LabError(f"the reason is longer than {MAX_WHY} characters", "nothing was asked", USAGE)
+    args, why = command_rules.checked(name, args or {}), command_rules.checked_why(why)
     try:
         return _appended(Path(run_dir) / FILE_NAME, name, args, who or {}, why, key)
     except OSError as error:
@@ -72,57 +58,12 @@ def _appended(path: Path, name: str, args: dict, who: dict, why: str, key: str) 
         for item in known:
             if key and item.get("key") == key:
                 return item["id"]
-        _demand_within_limits(name, args, known)
+        command_rules.demand_within_limits(name, args, *_sums(known))
         item = {"id": max((one["id"] for one in known), default=0) + 1, "name": name, "args": args}
-        by = {name: _sound(value) for name, value in who.items()}
+        by = {name: command_rules.sound(value) for name, value in who.items()}
         item |= {"time": now_utc()} | ({"who": by} if by else {}) | ({"why": why} if why else {})
         _write(path, item | ({"key": key} if key else {}))
     return item["id"]
-
-
-def checked(name: str, args: dict) -> dict:
-    """The arguments of a command, as they are recorded; LabError (usage) where they can't be meant."""
-    if name not in NAMES:
-        raise LabError(f"no command is called {name!r}", f"there are: {', '.join(NAMES)}", USAGE)
-    known = {"say": ("text",), "extend": ("minutes", "budget_usd")}.get(name, ())
-    if odd := sorted(set(args) - set(known)):
-        raise LabError(f"{name} has no {', '.join(odd)}", "nothing was asked", USAGE)
-    if name == "say":
-        return {"text": _text(args.get("text"))}
-    given = {key: _amount(key, value) for key, value in args.items() if value is not None}
-    if name == "extend" and not given:
-        raise LabError("extend by what?", "`lab extend --minutes 60`, `--budget 5`, or both", USAGE)
-    return given
-
-
-def _text(text: object) -> str:
-    if not isinstance(text, str) or not text.strip():
-        raise LabError("there is nothing to say", '`lab say "..."`', USAGE)
-    if len(text) > MAX_TEXT:
-        raise LabError(f"the message is longer than {MAX_TEXT} characters", "nothing was said", USAGE)
-    return _sound(text.strip())
-
-
-def _sound(text: Any) -> Any:
-    """Without what UTF-8 cannot hold: a terminal of another encoding gives lone surrogates.
-
-    Nor control characters above ASCII: the harness's cleaning takes them, and what follows, for an escape.
-    """
-    return _CONTROLS.sub("?", text).encode("utf-8", "replace").decode() if isinstance(text, str) else text
-
-
-def _amount(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LARGEST:
-        raise LabError(f"{name} {value!r} is not a number above zero", "nothing was extended", USAGE)
-    return float(value)
-
-
-def _demand_within_limits(name: str, args: dict, known: list[dict]) -> None:
-    minutes, usd = _sums(known)
-    if name == "extend" and minutes + args.get("minutes", 0.0) > MOST_MINUTES:
-        raise LabError(f"a run is extended by {MOST_MINUTES} minutes at most", "nothing was extended", USAGE)
-    if name == "extend" and usd + args.get("budget_usd", 0.0) > MOST_USD:
-        raise LabError(f"a run is extended by ${MOST_USD} at most", "nothing was extended", USAGE)
 
 
 def after(run_dir: Path, watermark: int) -> list[dict]:

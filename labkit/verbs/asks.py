@@ -14,11 +14,11 @@ Why = Annotated[str, typer.Option(help="The reason; it is kept in the record.")]
 
 def _ask(inventory: Path | None, name: str, args: dict | None, why: str, json: bool, doing: str) -> None:
     from labkit import asking, session
-    from labkit.gateway import commands
+    from labkit.gateway import command_rules
 
     for text in (why, *(args or {}).values()):
         demand_text(text)
-    commands.checked(name, args or {})  # a slip is said before anything else is looked at
+    command_rules.checked(name, args or {})  # a slip is said before anything else is looked at
     folder = session.watchable(open_lab(inventory, doing, libvirt=False))
     asked = asking.ask(folder, name, args, why)
     text = asked.pop("text")
