@@ -6,6 +6,7 @@ A command is in the ledger before the guest is told of it, so a COMMAND event wi
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from labkit.gateway import commands
@@ -29,22 +30,25 @@ def _handed(evidence: Evidence) -> dict[int, Row]:
 
 
 def _asked(evidence: Evidence) -> dict[int, Row]:
-    items = commands.after(evidence.folder / "gateway", 0)
-    return {item["id"]: item for item in items}
+    return {item["id"]: item for item in commands.after(evidence.folder / "gateway", 0)}
+
+
+def _told(evidence: Evidence, handed: dict[int, Row]) -> Iterator[tuple[Row, str, int]]:
+    """Each COMMAND event, its line cleaned, and the number of the command it is or says it is; 0: none."""
+    lines = {_line(item): number for number, item in handed.items()}  # cleaned, one may be no JSON any more
+    for row in evidence.told:
+        if row.get("event_type") == "COMMAND":
+            line = str(row.get("command_or_input") or "")
+            yield row, normal(line), lines.get(normal(line)) or _number(line)
 
 
 def _recorded(evidence: Evidence, handed: dict[int, Row]) -> list[Finding]:
     """Each COMMAND event is one that was handed out, word for word, once, in order."""
     found, last = [], 0
-    lines = {_line(item): number for number, item in handed.items()}  # cleaned, one may be no JSON any more
-    for row in evidence.told:
-        if row.get("event_type") != "COMMAND":
-            continue
-        line = str(row.get("command_or_input") or "")
-        number = lines.get(normal(line)) or _number(line)
+    for row, line, number in _told(evidence, handed):
         if number not in handed:
             found.append(of_event(FORGED, row, "nobody gave this command"))
-        elif normal(line) != _line(handed[number]):
+        elif line != _line(handed[number]):
             found.append(of_event(ALTERED, row, f"command {number} said something else"))
         elif number <= last:
             found.append(
@@ -58,12 +62,7 @@ def _silent(evidence: Evidence, handed: dict[int, Row]) -> list[Finding]:
     """The guest acknowledges what stands in its record. Off dead disks an unsealed one may lack its end."""
     if evidence.from_disks and evidence.sealed_summary is None:
         return []
-    rows = (row for row in evidence.told if row.get("event_type") == "COMMAND")
-    lines = {_line(item): number for number, item in handed.items()}
-    told = {
-        lines.get(normal(line)) or _number(line)
-        for line in (str(row.get("command_or_input")) for row in rows)
-    }
+    told = {number for _, _, number in _told(evidence, handed)}
     states = read_lines(evidence.folder / "gateway" / commands.STATE_NAME)
     known = {item.get("id") for item in states if item.get("state") == "acknowledged"}
     what = "the guest acknowledged it, and its record does not have it"
