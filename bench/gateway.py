@@ -92,7 +92,7 @@ def serve(name: str, port: int, path: Path) -> None:
     from starlette.responses import JSONResponse
     from starlette.routing import Route
 
-    from labkit.gateway.server import _server, listen
+    from labkit.gateway.listening import listen, server_of
 
     async def parse(request: Request) -> JSONResponse:
         return JSONResponse({"watermark": len(json.loads(await request.body())["events"])})
@@ -116,7 +116,7 @@ def serve(name: str, port: int, path: Path) -> None:
     route = "/v1/chat/completions" if name == "provider" else "/v1/events"
     app = Starlette(routes=[Route(route, handler, methods=["POST"])])
     with open(path, "wb", buffering=0) if name == "force" else contextlib.nullcontext() as file:
-        asyncio.run(_server(app).serve(sockets=[listen("127.0.0.1", port)]))
+        asyncio.run(server_of(app).serve(sockets=[listen("127.0.0.1", port)]))
 
 
 @contextlib.contextmanager

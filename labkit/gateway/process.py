@@ -14,7 +14,7 @@ import httpx2
 
 import labkit
 from labkit.errors import LabError
-from labkit.gateway import completion, keys, pidfile, run_key, server
+from labkit.gateway import completion, keys, listening, pidfile, run_key, server
 from labkit.gateway.completion import Hook
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.helpers import Helpers
@@ -86,7 +86,7 @@ def _preflight(run_dir: Path, config: GatewayConfig) -> None:
     server.check_folder(run_dir)
     keys.provider_key(config)
     run_key.management_key(config)
-    server.listen(config.bind, config.port).close()
+    listening.listen(config.bind, config.port).close()
 
 
 def _spawn(run_dir: Path, wanted: dict[str, str]) -> subprocess.Popen:

@@ -1,12 +1,10 @@
-"""HOST: the gateway in the foreground: listens, serves, notices when it is no longer needed, and stops."""
+"""HOST: the gateway in the foreground: puts its parts together, notices when it is over, and stops."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
-import os
 import shutil
 import signal
 import socket
@@ -19,10 +17,10 @@ from pathlib import Path
 import uvicorn
 
 from labkit.errors import LabError
-from labkit.gateway import app, commands, completion, keys, pidfile, run_key
+from labkit.gateway import app, commands, completion, keys, listening, pidfile, run_key
 from labkit.gateway.budget import Budget
 from labkit.gateway.config import GatewayConfig
-from labkit.gateway.crowd import Patient, Repeats
+from labkit.gateway.crowd import Repeats
 from labkit.gateway.helpers import Helpers
 from labkit.gateway.ledger import Ledger
 from labkit.gateway.page import access
@@ -34,10 +32,8 @@ from labkit.gateway.relay import Relay
 from labkit.gateway.watchdog import Signs, Watchdog
 
 LINGER_SECONDS = 600.0  # after RUN_SEALED: the guest may still push or ask
-SHUTDOWN_SECONDS = 5
 LAST_WORD_SECONDS = 5.0  # for the completion hook when we are stopped right after the seal
 LEAST_FREE_BYTES = 256 << 20  # of the ledger's disk: some runs' worth of events
-KEEP_ALIVE_SECONDS = 75  # longer than any client keeps an idle connection: closing first would cost it a call
 
 log = logging.getLogger("labkit.gateway")
 
@@ -48,7 +44,7 @@ def serve(run_dir: Path, linger_seconds: float = LINGER_SECONDS) -> None:
     key = keys.provider_key(config)
     log_to_stderr(key)
     check_folder(run_dir)
-    listener = listen(config.bind, config.port)
+    listener = listening.listen(config.bind, config.port)
     pidfile.write(run_dir)
     # uvicorn raises a caught signal again after its shutdown; the files must be closed before we end.
     # Until it catches any, `ended` keeps the wish: a gateway that was told to end at its start never did.
@@ -74,7 +70,7 @@ async def _serve(
         _hide(key)
         provider = await stack.enter_async_context(_provider(run_dir, config, key))
         asgi = app.build(run_dir, config, ledger, Relay(config, budget, provider))
-        server = _server(asgi)
+        server = listening.server_of(asgi)
         over = _Over(run_dir, config, ledger)
         board = Board(run_dir, config, lambda: budget.spent)
         tasks = [asyncio.create_task(_stop_when_over(server, over, linger_seconds, ended))]
@@ -82,7 +78,7 @@ async def _serve(
         tasks.append(asyncio.create_task(dog.run()))
         log.info("run %s: on %s:%d for %s", config.run_id, config.bind, config.port, config.provider)
         try:
-            async with page.served(run_dir, config, board, listen, _server):
+            async with page.served(run_dir, config, board):
                 await server.serve(sockets=[listener])
         finally:
             for task in tasks:
@@ -127,15 +123,10 @@ async def _provider(run_dir: Path, config: GatewayConfig, key: str) -> AsyncIter
 @contextlib.asynccontextmanager
 async def _rehearsal(run_dir: Path, config: GatewayConfig) -> AsyncIterator[str]:
     """The scripted provider on a loopback port of its own; yields its base URL."""
-    listener = listen("127.0.0.1", 0)
-    server = _server(rehearsal.build(config, run_dir / "rehearsal.json"))
-    server.capture_signals = contextlib.nullcontext  # signals belong to the gateway's own server
-    task = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
+    listener = listening.listen("127.0.0.1", 0)
+    server = listening.server_of(rehearsal.build(config, run_dir / "rehearsal.json"))
+    async with listening.serving(server, listener):
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-    finally:
-        server.should_exit = True
-        await task
 
 
 class _Over:
@@ -176,51 +167,6 @@ async def _stop_when_over(
             log.info("run sealed %.0f s ago: stopping", linger_seconds)
             server.should_exit = True
         await asyncio.sleep(min(1.0, linger_seconds / 4 + 0.05))
-
-
-def _server(asgi: object) -> uvicorn.Server:
-    return uvicorn.Server(
-        uvicorn.Config(
-            asgi,
-            http=Patient,
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        )
-    )
-
-
-def listen(bind: str, port: int) -> socket.socket:
-    """A listening socket; LabError in words when the address is taken, foreign or not allowed."""
-    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-    # The protocol is named because asyncio sets TCP_NODELAY only then: without it a reply waits 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        if os.name == "nt":  # there SO_REUSEADDR would let a second process take the port over
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
-        else:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((bind, port))
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        raise _listen_failure(bind, port, error) from None
-    return listener
-
-
-def _listen_failure(bind: str, port: int, error: OSError) -> LabError:
-    if error.errno == errno.EADDRINUSE:
-        message = f"port {port} on {bind} is already in use"
-        return LabError(message, "end the program that holds it, or change run_gateway_port in run.yml")
-    if error.errno == errno.EADDRNOTAVAIL:
-        message = f"this machine has no address {bind} for the gateway: the lab's network is not up"
-        return LabError(message, "`lab doctor` checks the network, `lab up` makes it")
-    message = f"the gateway cannot listen on {bind}:{port}: {error.strerror}"
-    return LabError(message, "see run_gateway_port in run.yml")
 
 
 def check_folder(run_dir: Path) -> None:

@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import uvicorn
-
 from labkit.errors import LabError
+from labkit.gateway import listening
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.page import access
 from labkit.gateway.page.board import Board
@@ -24,52 +23,38 @@ log = logging.getLogger("labkit.gateway")
 
 
 @contextlib.asynccontextmanager
-async def served(
-    run_dir: Path,
-    config: GatewayConfig,
-    board: Board,
-    listen: Callable[[str, int], socket.socket],
-    server_of: Callable[[object], uvicorn.Server],
-) -> AsyncIterator[None]:
+async def served(run_dir: Path, config: GatewayConfig, board: Board) -> AsyncIterator[None]:
     """Serve the page while inside, where the settings ask for one.
 
-    listen, server_of: the gateway's own ways to get a socket and a server. Where the port is taken (another
-    lab's page) another one is used: page.json says which.
+    Where the port is taken (another lab's page) another one is used: page.json says which.
     """
     async with contextlib.AsyncExitStack() as stack:
         follower = asyncio.create_task(_follow(board))
         stack.callback(follower.cancel)
-        if config.page_bind and (listener := _listener(config, listen)):
-            await stack.enter_async_context(_serving(run_dir, config, board, listener, server_of))
+        if config.page_bind and (listener := _listener(config)):
+            await stack.enter_async_context(_serving(run_dir, config, board, listener))
         yield
 
 
 @contextlib.asynccontextmanager
 async def _serving(
-    run_dir: Path,
-    config: GatewayConfig,
-    board: Board,
-    listener: socket.socket,
-    server_of: Callable[[object], uvicorn.Server],
+    run_dir: Path, config: GatewayConfig, board: Board, listener: socket.socket
 ) -> AsyncIterator[None]:
     token = access.token_of(run_dir)
-    server = server_of(Page(board, access.Access(token)).app())
+    server = listening.server_of(Page(board, access.Access(token)).app())
     server.config.limit_concurrency = MAX_CONNECTIONS
-    server.capture_signals = contextlib.nullcontext  # signals belong to the gateway's own server
-    task = asyncio.create_task(server.serve(sockets=[listener]))
-    log.info("page: %s", access.publish(run_dir, token, config.page_bind, listener.getsockname()[1]))
-    try:
-        yield
-    finally:
-        board.closed = True  # open streams end by themselves
-        server.should_exit = True
-        await task
+    async with listening.serving(server, listener):
+        log.info("page: %s", access.publish(run_dir, token, config.page_bind, listener.getsockname()[1]))
+        try:
+            yield
+        finally:
+            board.closed = True  # open streams end by themselves
 
 
-def _listener(config: GatewayConfig, listen: Callable[[str, int], socket.socket]) -> socket.socket | None:
+def _listener(config: GatewayConfig) -> socket.socket | None:
     for port in (config.page_port, 0):
         try:
-            return listen(config.page_bind, port)
+            return listening.listen(config.page_bind, port)
         except LabError as error:
             log.warning("page: %s", error.message)
     log.error("page: none is served")

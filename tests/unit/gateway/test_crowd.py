@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 from loopback import free_port, until
 
-from labkit.gateway import crowd, server
+from labkit.gateway import crowd, listening
 from labkit.gateway.refusal import Refusal
 
 PARTIAL = b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: "
@@ -53,7 +53,7 @@ def slow_app(monkeypatch):
         await send({"type": "http.response.body", "body": b"ok"})
 
     async def within(talk):
-        listener = server.listen("127.0.0.1", 0)
+        listener = listening.listen("127.0.0.1", 0)
         port = listener.getsockname()[1]
         serving = uvicorn.Server(
             uvicorn.Config(app, http=crowd.Patient, ws="none", lifespan="off", log_config=None)
