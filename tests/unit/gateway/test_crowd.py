@@ -77,13 +77,21 @@ def test_a_connection_on_which_no_request_comes_is_closed(slow_app, said):
     assert slow_app(talk) == b""
 
 
+def whole(connection: socket.socket) -> bytes:
+    """An answer of the slow app: its head and its body come apart or together."""
+    data = b""
+    while not data.endswith(b"ok") and (more := connection.recv(200)):
+        data += more
+    return data
+
+
 def test_a_request_that_takes_its_time_is_answered_and_its_connection_stays_for_the_next(slow_app):
     def talk(port):
         with dial(port) as connection:
             answers = []
             for _ in range(2):
                 connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-                answers.append(connection.recv(200))
+                answers.append(whole(connection))
                 time.sleep(0.1)
             return answers
 
