@@ -1,4 +1,4 @@
-"""HOST: the page's routes: login, state, the stream of events, files, and the commands of its buttons.
+"""HOST: the page's routes: login, state, files, and the commands of its buttons.
 
 Nothing here answers another origin: no CORS, cookies of this site only, and each order carries a proof that
 a foreign page can't read.
@@ -10,7 +10,7 @@ import asyncio
 import functools
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from labkit.errors import LabError
 from labkit.gateway import commands
 from labkit.gateway.page.access import LOGIN_SECONDS, Access, Login
 from labkit.gateway.page.board import Board
+from labkit.gateway.page.stream import Stream
 
 STATIC = Path(__file__).with_name("static")
 TYPES = {
@@ -42,9 +43,7 @@ HEADERS = {
 }
 MAX_BODY = 64 * 1024
 MAX_STREAMS = 20
-BATCH = 200  # events sent between two looks at the clock
-LOOK_SECONDS = 0.5
-STATE_SECONDS = 5.0  # an unchanged state is told again after so long: a sign of life
+EARLIER = 200  # events of one look back
 WRONG_TOKEN_SECONDS = 0.5
 
 log = logging.getLogger("labkit.gateway")
@@ -66,7 +65,7 @@ class Page:
         self.board, self.access = board, access
         # Cookies know no ports: the name keeps the pages of two labs on one address apart.
         self.cookie_name = f"lab_page_{board.config.run_id}"
-        self.streams = 0
+        self.stream = Stream(board)
 
     def app(self) -> Starlette:
         known = functools.partial(_known, self)
@@ -112,7 +111,7 @@ class Page:
 
     async def rows(self, request: Request, login: Login) -> Response:
         before = _number(request.query_params.get("before", "0"))
-        return _answer({"rows": self.board.rows_before(before, BATCH)})
+        return _answer({"rows": self.board.rows_before(before, EARLIER)})
 
     async def row(self, request: Request, login: Login) -> Response:
         return _found(self.board.row(request.path_params["n"]))
@@ -121,13 +120,13 @@ class Page:
         return _found(self.board.file(request.path_params["n"]))
 
     async def events(self, request: Request, login: Login) -> Response:
-        """Server-sent events from the place the browser knows: `row` (its place as id), `state`, `files`."""
+        """The stream from the place that the browser knows."""
         after = request.headers.get("last-event-id") or request.query_params.get("after", "0")
-        if self.streams >= MAX_STREAMS:
+        if self.stream.open >= MAX_STREAMS:
             raise Denied(503, f"{MAX_STREAMS} pages are open already")
-        stream = self._counted(self._stream(_number(after)))
+        pieces = self.stream.pieces(_number(after))
         headers = {**HEADERS, "x-accel-buffering": "no"}
-        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+        return StreamingResponse(pieces, media_type="text/event-stream", headers=headers)
 
     async def command(self, request: Request, login: Login) -> Response:
         _demand_proof(request, login)
@@ -146,32 +145,6 @@ class Page:
             return _answer({"id": await asyncio.to_thread(ask)})
         except LabError as error:
             raise Denied(400, error.message) from None
-
-    async def _counted(self, stream: AsyncIterator[str]) -> AsyncIterator[str]:
-        self.streams += 1
-        try:
-            async for piece in stream:
-                yield piece
-        finally:
-            self.streams -= 1
-
-    async def _stream(self, place: int) -> AsyncIterator[str]:
-        board, told, told_at, files = self.board, "", 0.0, -1
-        clock = asyncio.get_running_loop().time
-        place = min(place, board.count)
-        yield "retry: 1000\n\n"
-        while not board.closed:
-            for row in board.rows(place, BATCH):
-                place = row["n"]
-                yield _event("row", json.dumps(row), place)
-            if files != len(board.files):
-                files = len(board.files)
-                yield _event("files", json.dumps(board.files[-200:]))
-            state = json.dumps(board.state())
-            if state != told or clock() - told_at > STATE_SECONDS:
-                told, told_at = state, clock()
-                yield _event("state", state)
-            await asyncio.sleep(0 if place < board.count else LOOK_SECONDS)
 
 
 def _known(page: Page, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
@@ -207,12 +180,6 @@ async def _json(request: Request) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise Denied(400, "the request is not a JSON object")
     return given
-
-
-def _event(kind: str, data: str, place: int | None = None) -> str:
-    """One server-sent event; `data` is JSON in ASCII and so holds no line break."""
-    head = "" if place is None else f"id: {place}\n"
-    return f"{head}event: {kind}\ndata: {data}\n\n"
 
 
 def _number(text: str) -> int:
