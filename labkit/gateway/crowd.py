@@ -26,27 +26,28 @@ MOST_LINES, EACH = 200, 1000  # of one kind in the log; then one in a thousand
 class Patient(H11Protocol):
     """uvicorn's protocol, but for connections that are too many and those on which no request comes."""
 
+    _next_look: asyncio.TimerHandle | None = None
+    _answered: object = None  # the request that was over at the last look; None: there was none yet
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > MOST_CONNECTIONS:
             transport.abort()
             return
-        self._idle: tuple[object] | None = None
         self._next_look = self.loop.call_later(HEAD_SECONDS, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if hasattr(self, "_next_look"):
+        if self._next_look is not None:
             self._next_look.cancel()
         super().connection_lost(exc)
 
     def _look(self) -> None:
         """Close where no request began since the last look. A running one takes the time it takes."""
         waits = self.conn.their_state is h11.IDLE and (self.cycle is None or self.cycle.response_complete)
-        idle = (self.cycle,) if waits else None
-        if idle is not None and (self.cycle is None or idle == self._idle):
+        if waits and self.cycle is self._answered:
             self.transport.close()
             return
-        self._idle = idle
+        self._answered = self.cycle if waits else None
         self._next_look = self.loop.call_later(HEAD_SECONDS, self._look)
 
 
