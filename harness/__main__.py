@@ -140,13 +140,13 @@ def _make_folders(wanted: Settings) -> None:
 
 
 def _started(wanted: Settings, recorder: Recorder, world: World) -> Session:
+    """First row and first checkpoint are one transaction: after a crash it is this run's, or empty."""
     told = ("minutes", "budget_usd", "model", "inspector_model", "nonce")
     facts = {name: getattr(wanted, name) for name in told} | {"boot_id": world.boot_id()}
-    recorder.event(events.RUN_STARTED, sanitized_output=json.dumps(facts))
-    recorder.checkpoint({EARLIER_REPORTS: json.dumps(written_reports(wanted.paths.notes))})
-    removals.begin(wanted.paths, recorder)
+    recorder.event(events.RUN_STARTED, sanitized_output=json.dumps(facts), later=True)
     state = Session(wanted.run_id)
-    state.save(recorder)
+    reports = json.dumps(written_reports(wanted.paths.notes))
+    state.save(recorder, {EARLIER_REPORTS: reports, removals.BEFORE: removals.begin(wanted.paths)})
     return state
 
 

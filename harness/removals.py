@@ -17,8 +17,8 @@ MOST_BYTES = 16_000_000
 MOST_ENTRIES = 200_000
 
 
-def begin(paths: Paths, recorder: Recorder) -> None:
-    """Make the wrapper's list, which every user may append to, and keep what there is of earlier runs."""
+def begin(paths: Paths) -> str:
+    """Make the wrapper's list, which every user may append to. Returns what was there, as BEFORE."""
     with contextlib.suppress(OSError):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         handle = os.open(paths.tmp / REFUSALS, flags, 0o666)
@@ -26,7 +26,7 @@ def begin(paths: Paths, recorder: Recorder) -> None:
             os.fchmod(handle, 0o666)
         finally:
             os.close(handle)
-    recorder.checkpoint({BEFORE: json.dumps(_now(paths))})
+    return json.dumps(_now(paths))
 
 
 def counts(paths: Paths, recorder: Recorder) -> dict[str, int]:

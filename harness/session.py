@@ -55,8 +55,9 @@ class Session:
     window: str = "[]"  # steps as JSON, and so is what follows
     pending: str = "[]"
 
-    def save(self, recorder: Recorder) -> None:
-        recorder.checkpoint({key: _text(value) for key, value in vars(self).items()})
+    def save(self, recorder: Recorder, more: dict[str, str] | None = None) -> None:
+        """more: what else of session_state is to be there with it or not at all."""
+        recorder.checkpoint({key: _text(value) for key, value in vars(self).items()} | (more or {}))
 
     def steps(self) -> list[Step]:
         return _as_steps(self.window)

@@ -111,7 +111,13 @@ def _ending(session: Session) -> list[str]:
 
 
 def _nothing_lost(session: Session, left: Left) -> list[str]:
-    wrong = []
+    aside = [str(found.relative_to(session.sandbox)) for found in session.sandbox.rglob("earlier/*/run.db")]
+    wrong = [
+        f"the run's own record was put aside: {place}"
+        for place in aside
+        if session.rows("SELECT 1 FROM sqlite_master WHERE name = 'execution_logs'", place)
+        and session.rows("SELECT 1 FROM execution_logs", place)
+    ]
     for table, rows in left.rows.items():
         if table == "workspace_files":  # rows of a known file are replaced, and say so
             continue
