@@ -16,8 +16,9 @@ from harness.clock import Clock
 from harness.commands import StopFlag
 from harness.context import Context
 from harness.digest import Digest
-from harness.ending import EARLIER_REPORTS, Ending, written_reports
+from harness.ending import Ending
 from harness.errors import HarnessError, SettingsError
+from harness.final_report import EARLIER_REPORTS, written_reports
 from harness.gateway import GatewayLink
 from harness.inspector import Inspector
 from harness.inventory import Inventory

@@ -4,55 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import json
-import os
-import re
 import sqlite3
-import stat
-from collections.abc import Callable, Collection
-from pathlib import Path
+from collections.abc import Callable
 
-from harness import ballast, prompting, removals, report
+from harness import ballast, removals, report, sealed_files
 from harness.backup import back_up
 from harness.commands import STOPPED
 from harness.context import Context
-from harness.errors import STOP_REASONS, ContextError, HarnessError, NoMoney
+from harness.errors import STOP_REASONS
+from harness.final_report import FinalReport
 from harness.gateway import GatewayLink
 from harness.model import Model
-from harness.replies import Reply
 from harness.telemetry import events
 from harness.telemetry.copies import integrity
-from harness.text import clean
 from harness.tools.base import Desk
-from harness.tools.new_files import NotWritten, next_free, notes_folder, write_new
 
-EARLIER_REPORTS = "earlier_reports"  # key in session_state: reports that were there when the run began
-LEAST_REPORT_SECONDS = 20.0  # the report call gets this much even when the clock has run out
 SEAL_ATTEMPTS = 3  # a disk may fail once
 FLUSH_SECONDS, HASTY_FLUSH_SECONDS = 15.0, 3.0
 _LAST_EVENTS = "SELECT MAX(id), SUM(event_type = 'RUN_SEALED') FROM execution_logs"
-_REPORT = re.compile(r"final_report(?:_v(\d+))?\.md")
-
-
-def written_reports(notes: Path, earlier: Collection[str] = ()) -> list[str]:
-    """Names of the non-empty final reports, lowest version first. earlier: names of other runs' reports."""
-    try:
-        listed = os.listdir(notes)  # asked after each step: no more of thousands of notes than their names
-    except OSError:
-        return []
-    named = [name for name in listed if name.startswith("final_report") and _REPORT.fullmatch(name)]
-    names = [name for name in named if name not in earlier and _is_written(notes / name)]
-    return sorted(names, key=lambda name: int(_REPORT.fullmatch(name).group(1) or 1))
-
-
-def _is_written(path: Path) -> bool:
-    """A folder or a link of that name is no report: `lab collect` brings no link."""
-    try:
-        info = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISREG(info.st_mode) and info.st_size > 0
 
 
 class Ending:
@@ -61,14 +31,8 @@ class Ending:
     def __init__(self, desk: Desk, model: Model, context: Context, link: GatewayLink) -> None:
         self.desk, self.model, self.context, self.link = desk, model, context, link
         self.recorder, self.settings, self.paths = desk.recorder, desk.settings, desk.settings.paths
-        self.report_by = "worker"
         self._complete = False  # RUN_SEALED is recorded: nothing more is
-        self.beside = ""  # a report that the workspace could not take
-        self.earlier = set(json.loads(self.recorder.state().get(EARLIER_REPORTS, "[]")))
-
-    def reports(self) -> list[str]:
-        """Names of this run's final reports; in a guest that was kept there may be older ones."""
-        return written_reports(self.paths.notes, self.earlier)
+        self.report = FinalReport(desk, model, context)
 
     def seal(self, stop_reason: str) -> dict:
         """Returns the run summary, as written to summary.json. After it nothing is recorded any more."""
@@ -79,7 +43,7 @@ class Ending:
         if not self.desk.world.command:  # else nothing was ever started here
             self._try("stopping the children", self.desk.jobs.stop)
         self._try("the report", lambda: self._ensure_report(stop_reason, hasty))
-        final_report = self._last()
+        final_report = self.report.last()
         lost = self._try("the inventory", lambda: self._lost(hasty))
         if not hasty:
             self._try("the last backup", self._back_up)
@@ -118,7 +82,7 @@ class Ending:
         sealed = self._try("the sealed copy", self._copy) or self._try("the sealed copy", self._copy)
         summary["sha256"] = {"run.db": sealed} if sealed else {}
         summary["mirror"] = self.recorder.mirror_state  # the last rows can have been too many for it
-        written = functools.partial(_write_json, self.paths.summary, summary)
+        written = functools.partial(sealed_files.write_json, self.paths.summary, summary)
         _ = self._try("summary.json", written) or self._try("summary.json", written)
         self._flush(last, hasty)
         return summary
@@ -148,61 +112,10 @@ class Ending:
     def _ensure_report(self, stop_reason: str, hasty: bool) -> None:
         """The ladder after rung one, the Worker with tools."""
         ballast.free(self.paths.tmp)
-        if not self.reports() and not hasty:
-            self._try("the model's report", self._ask_once)
-        if not self.reports() and not self.beside:
-            self.report_by = "harness"
-            text = report.factual(self.recorder, self.settings.run_id, stop_reason)
-            self._save(text, "built from run.db by the harness")
-
-    def _last(self) -> str:
-        """The report that counts: the highest version."""
-        return "".join(f"notes/{name}" for name in self.reports()[-1:]) or self.beside
-
-    def _ask_once(self) -> None:
-        """Rung two: the Worker's model with tools off."""
-        try:
-            reply = self._report_from_model()
-        except HarnessError as error:
-            self.recorder.event(events.REPORT, sanitized_output=f"the model gave no report: {error}")
-            return
-        text = clean(reply.text)
-        if text.strip():
-            self._save(text, text, reply)
-        else:
-            self.recorder.event(
-                events.REPORT, reply.usage, reply.cost, sanitized_output="the model's report is empty"
-            )
-
-    def _report_from_model(self) -> Reply:
-        """With all it knows; with the digest alone where that is too dear, or where the window is broken."""
-        asked = prompting.text("report")
-        clock = self.desk.clock
-        left = max(LEAST_REPORT_SECONDS, min(clock.remaining(), clock.wall_remaining()))
-        try:
-            return self.model.ask("report", self.context.outgoing([], asked), deadline=left, patience=left)
-        except (NoMoney, ContextError):
-            return self.model.ask("report", self.context.brief(asked), deadline=left, patience=left)
-
-    def _save(self, text: str, said: str, reply: object = None) -> None:
-        """Write it as the next free notes/final_report_vN.md; beside the record if that is impossible."""
-        usage, cost = (reply.usage, reply.cost) if reply else (None, None)  # type: ignore[attr-defined]
-        text = str(self.recorder.mask(text))
-        try:
-            path = self._write_note(text)
-        except (NotWritten, OSError, KeyError) as error:
-            target = self.paths.telemetry / "final_report_v1.md"
-            target.write_text(text, encoding="utf-8", errors="replace")
-            path, said = str(target), f"{said} (the workspace could not take it: {error})"
-            self.beside = path
-        self.recorder.event(events.REPORT, usage, cost, command_or_input=path, sanitized_output=said)
-
-    def _write_note(self, text: str) -> str:
-        name = "final_report_v1.md"
-        if os.path.lexists(self.paths.notes / name):
-            name = next_free(self.paths.notes, name)
-        self.paths.notes.mkdir(parents=True, exist_ok=True)
-        return write_new(notes_folder(self.paths.notes), name, text, self.recorder, self.desk.owner())
+        if not hasty and not self.report.names():
+            self._try("the model's report", self.report.ask_model)
+        if not self.report.last():
+            self.report.build(stop_reason)
 
     def _checks(self) -> dict[str, str]:
         """What SQLite says of both copies: 'ok', or what is wrong. A damaged record is sealed too."""
@@ -225,7 +138,7 @@ class Ending:
             "mirror": self.recorder.mirror_state,
             "final_report_written": bool(final_report),
             "final_report": final_report,
-            "final_report_by": self.report_by,
+            "final_report_by": self.report.by,
             "sha256": {},  # of a file that holds this row: it can only stand in summary.json
         }
 
@@ -251,33 +164,4 @@ class Ending:
         return True
 
     def _copy(self) -> str:
-        """VACUUM INTO, never a copied live file. Returns the copy's SHA-256."""
-        target, partial = self.paths.sealed_db, self.paths.sealed_db.with_suffix(".partial")
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        partial.unlink(missing_ok=True)
-        self.recorder.db.execute("VACUUM INTO ?", (str(partial),))
-        with open(partial, "rb") as file:
-            os.fsync(file.fileno())
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        _put(partial, target)
-        return digest
-
-
-def _write_json(path: Path, value: dict) -> bool:
-    partial = path.with_suffix(".partial")
-    with open(partial, "w", encoding="utf-8") as file:
-        file.write(json.dumps(value, indent=1) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    _put(partial, path)
-    return True
-
-
-def _put(partial: Path, target: Path) -> None:
-    """Rename for good: a guest may be switched off as soon as its run is sealed."""
-    os.replace(partial, target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        return sealed_files.copy(self.recorder.db, self.paths.sealed_db)

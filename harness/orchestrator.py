@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
-import traceback
 
-from harness import ballast, commands, tools
+from harness import ballast, commands, failed_steps, tools
 from harness.backup import back_up
+from harness.calls import act
 from harness.clock import Clock
 from harness.context import Context
 from harness.digest import Digest
-from harness.ending import Ending, written_reports
-from harness.errors import ContextError, EndRun, Interrupted, ModelError, NoMoney
+from harness.ending import Ending
+from harness.errors import EndRun, Interrupted, NoMoney
+from harness.final_report import written_reports
 from harness.gateway import GatewayLink
 from harness.guards import GUARDS, JUMP, View
 from harness.model import Model
 from harness.money import Purse
 from harness.nudges import Nudges, repetition_nudge, time_nudge
 from harness.phases import FINAL, PHASES, Phase, phase_at
-from harness.repetition import CHANGE, CHANGE_STEPS, REFUSAL, Alarm, Repetition, named
-from harness.replies import Reply, ToolCall
-from harness.session import FORGOTTEN, UNRECORDED, Session, answer_open_calls
+from harness.repetition import CHANGE, CHANGE_STEPS, Alarm, Repetition, named
+from harness.replies import Reply
+from harness.session import Session
 from harness.settings import Settings
 from harness.status import status
 from harness.steps import as_step, runnable
@@ -30,8 +30,6 @@ from harness.telemetry.recorder import Recorder
 from harness.text import clean
 from harness.tools.base import Desk, Outcome
 
-MOST_FAILURES = 5  # failed steps in a row before the ending begins
-MOST_CALLS = 8  # tool calls of one reply that are run
 STEPS_AFTER_REPORT = 2
 PROMPT_EXTRAS = 6000  # characters of a prompt that are not memory: tools, status, nudges
 
@@ -80,7 +78,7 @@ class Orchestrator:
                     return self.session.cause or "budget exhausted"
                 self._jump("money", str(error), "budget exhausted")
             except Exception as error:
-                if reason := self._failed(error):
+                if reason := failed_steps.failed(self, error):
                     return self.session.cause or reason
 
     def step(self) -> None:
@@ -91,7 +89,7 @@ class Orchestrator:
         self._compact()
         nudges = self._nudges()
         reply = self._ask(nudges)
-        results = [self._act(number, call) for number, call in enumerate(runnable(reply), start=1)]
+        results = [act(self, number, call) for number, call in enumerate(runnable(reply), start=1)]
         self._remember(nudges, reply, results)
         self.desk.inventory.after_step()
         self._backup()
@@ -105,7 +103,7 @@ class Orchestrator:
             raise Interrupted("asked to stop")
         if self.clock.wall_remaining() <= 0:
             raise EndRun("wall limit reached")
-        if self.clock.remaining() <= 0 or (self.clock.in_reserve() and not self.ending.reports()):
+        if self.clock.remaining() <= 0 or (self.clock.in_reserve() and not self.ending.report.names()):
             raise EndRun("time limit reached")
 
     def _enter_phase(self) -> None:
@@ -138,7 +136,7 @@ class Orchestrator:
     def _jump(self, guard: str, reason: str, stop_reason: str) -> None:
         """The next step is in the final phase, and the run will end for this reason."""
         self.session.cause = stop_reason
-        self._tell(events.GUARD, guard_reason=f"{guard}: {reason}; {JUMP}")
+        failed_steps.tell(self.recorder, events.GUARD, guard_reason=f"{guard}: {reason}; {JUMP}")
         if guard == "disk" and ballast.free(self.settings.paths.tmp):
             self.recorder.event(events.GUARD, guard_reason="the ballast was freed for the report")
 
@@ -180,7 +178,7 @@ class Orchestrator:
                 self.digest.refresh(self.context)
         return repetition_nudge(alarm, self.desk.phase.written_with)
 
-    # The model, and what it wants done
+    # The model, and what comes after
 
     def _ask(self, nudges: list[dict]) -> Reply:
         cause, phase = self.session.cause, self.desk.phase
@@ -198,44 +196,11 @@ class Orchestrator:
             )
         return reply
 
-    def _act(self, number: int, call: ToolCall) -> Outcome:
-        """Run one tool call and record both its halves. Whatever happens, the call gets its one result."""
-        arguments = tools.parse(call.arguments)
-        command = (arguments or {}).get("command") if call.name == "execute_shell" else None
-        shown = command if isinstance(command, str) else call.arguments
-        self.recorder.event(events.TOOL_CALL, tool_name=clean(call.name)[:80], command_or_input=clean(shown))
-        self.desk.call = number
-        outcome = self._outcome(number, call, arguments)
-        outcome = Outcome(str(self.recorder.mask(clean(outcome.text))), outcome.status, outcome.reason)
-        self.recorder.event(
-            events.TOOL_RESULT,
-            tool_name=clean(call.name)[:80],
-            sanitized_output=outcome.text,
-            guard_status=outcome.status,
-            guard_reason=outcome.reason,
-        )
-        return outcome
-
-    def _outcome(self, number: int, call: ToolCall, arguments: dict | None) -> Outcome:
-        if number > MOST_CALLS:
-            return Outcome(f"Not run: only {MOST_CALLS} calls of one reply are run.")
-        if self.link.patience() <= 0:
-            return Outcome("Not run: the session was just asked to finish.")
-        if self.repetition.refuses(named(call.name, arguments, call.arguments)):
-            return Outcome(REFUSAL)
-        try:
-            return tools.use(call.name, arguments, self.desk)
-        except Exception as error:  # a broken tool is a result, not the end of the step
-            self.recorder.event(events.GUARD, guard_reason=f"tool {call.name[:80]} failed: {error!r}"[:1000])
-            return Outcome(f"The tool failed: {type(error).__name__}: {error}")
-
     def _remember(self, nudges: list[dict], reply: Reply, results: list[Outcome]) -> None:
         calls = [named(call.name, tools.parse(call.arguments), call.arguments) for call in runnable(reply)]
         self.repetition.saw(list(zip(calls, results, strict=True)))
         self.context.add(as_step(self.session.step, nudges, reply, results, self.recorder.mask))
         self.notices = []
-
-    # What comes after
 
     def _backup(self) -> None:
         if self.settings.backup_every_steps and self.session.step % self.settings.backup_every_steps == 0:
@@ -256,40 +221,8 @@ class Orchestrator:
     def _end_if_delivered(self, reply: Reply) -> None:
         if self.desk.phase is not FINAL:
             return
-        if not set(self.ending.reports()) - set(self.session.reports_before):
+        if not set(self.ending.report.names()) - set(self.session.reports_before):
             return
         self.steps_since_report += 1
         if not reply.tool_calls or self.steps_since_report > STEPS_AFTER_REPORT:
             raise EndRun("report delivered")
-
-    def _failed(self, error: Exception) -> str | None:
-        """Record a failed step. Returns a stop_reason once there were too many in a row."""
-        self.failures += 1
-        known = isinstance(error, ModelError)
-        detail = str(error) if known else "".join(traceback.format_exception(error))[-3000:]
-        said = {"sanitized_output" if known else "guard_reason": f"step failed: {detail}"}
-        self._tell(events.API_ERROR if known else events.GUARD, **said)
-        if isinstance(error, ContextError) and (gone := self.context.repair()):
-            self._tell(events.GUARD, guard_reason=f"{gone} broken steps were left out of the window")
-        self._answer_open_calls()
-        if self.failures < MOST_FAILURES:
-            self.clock.wait(min(5.0, 0.2 * 2**self.failures), self.stop)
-            return None
-        if isinstance(error, sqlite3.Error):
-            return "disk limit reached"  # the record cannot be written any more
-        return "model unreachable" if known else "interrupted"
-
-    def _tell(self, word: str, **said: str) -> None:
-        """An event about a fault that can be the record's own."""
-        try:
-            self.recorder.event(word, **said)
-        except sqlite3.Error as error:
-            print(f"harness: {word} {said} ({error})", flush=True)  # the journal is all that is left
-
-    def _answer_open_calls(self) -> None:
-        """A call whose result was not recorded gets one now; the Worker, who will not see it, is told."""
-        try:
-            if answer_open_calls(self.recorder, UNRECORDED) and FORGOTTEN not in self.notices:
-                self.notices.append(FORGOTTEN)
-        except sqlite3.Error as error:
-            print(f"harness: a call is still without its result: {error}", flush=True)
