@@ -137,7 +137,7 @@ def _summary(volumes: Volumes, record: salvage.Record, run_id: str) -> tuple[byt
                 text = b"".join(fs.chunks(fs.spans(inode)))
                 json.loads(text)
                 return text, True
-        except (Unreadable, ValueError) as error:
+        except (Unreadable, ValueError, RecursionError) as error:
             volumes.problems.append(f"{TELEMETRY}: summary.json: {error}")
     if record.run_db is None:
         return None, False

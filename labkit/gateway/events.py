@@ -35,7 +35,7 @@ def nonce_of(row: dict) -> str:
     """The run's nonce as RUN_STARTED tells it; empty where it tells none."""
     try:
         return str(json.loads(row.get("sanitized_output") or "")["nonce"])
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return ""
 
 
@@ -45,7 +45,7 @@ def run_summary(rows: list[dict]) -> dict | None:
         if row.get("event_type") == "RUN_SEALED":
             try:
                 summary = json.loads(row.get("sanitized_output") or "")
-            except ValueError:
+            except (ValueError, RecursionError):
                 summary = None
             return summary if isinstance(summary, dict) else {"status": "sealed"}
     return None

@@ -77,7 +77,7 @@ class Progress:
     def _asked(self, line: str) -> None:
         try:
             name = json.loads(line).get("name")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             return
         self.paused = name == "pause" or (self.paused and name not in ("unpause", "finish", "stop"))
 
@@ -115,7 +115,7 @@ def _written(arguments: str) -> set[str]:
     """The file name in the arguments of a write tool, without its folder; empty when they are unreadable."""
     try:
         data = json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return set()
     names = [data[key] for key in NAME_KEYS if isinstance(data, dict) and isinstance(data.get(key), str)]
     return {names[0].rpartition("/")[2]} if names else set()
@@ -153,5 +153,5 @@ def event_line(row: dict) -> str:
 def _sealed_text(text: str) -> str:
     try:
         return str(json.loads(text)["stop_reason"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return text

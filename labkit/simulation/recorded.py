@@ -119,7 +119,7 @@ def _facts(rows: list[dict]) -> dict:
         if row["event_type"] == "RUN_STARTED":
             try:
                 facts = json.loads(row["sanitized_output"])
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, RecursionError):
                 return {}
             return facts if isinstance(facts, dict) else {}
     return {}
@@ -271,5 +271,5 @@ def _uses(rows: list[dict], reviewing: dict[int, float]) -> Iterator[Use]:
 def _url(arguments: str) -> str:
     try:
         return str(json.loads(arguments).get("url", "")).strip()
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return ""

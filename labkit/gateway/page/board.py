@@ -195,7 +195,7 @@ def _told(item: dict) -> dict[str, Any]:
 def _arguments(row: dict) -> dict:
     try:
         found = json.loads(row.get("command_or_input") or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -15,6 +15,7 @@ from labkit.gateway import commands
 from labkit.gateway.events import EventTail
 from labkit.gateway.files import JsonLines, read_lines
 from labkit.gateway.ledger import Ledger
+from labkit.gateway.progress import Progress, event_line
 
 ROOT = Path(__file__).parents[3]
 
@@ -44,6 +45,19 @@ def test_the_same_id_twice_in_one_batch_is_held_once(tmp_path, event):
 def test_a_sealed_run_is_known_as_sealed_after_a_restart(tmp_path, event):
     push(Ledger(tmp_path, "r"), event(1, event_type="RUN_SEALED", sanitized_output="{}"))
     assert Ledger(tmp_path, "r").sealed_at is not None
+
+
+@pytest.mark.parametrize("word", ["RUN_SEALED", "COMMAND", "TOOL_CALL"])
+def test_a_row_nested_deeper_than_python_goes_stops_neither_ledger_nor_view(tmp_path, event, word):
+    deep = "[" * 100_000
+    ledger = Ledger(tmp_path, "r", "n")
+    row = event(1, event_type=word, tool_name="write_script", command_or_input=deep, sanitized_output=deep)
+    assert push(ledger, row) == 1
+    ledger.close()
+    assert Ledger(tmp_path, "r", "n").watermark == 1  # and no restart
+    progress = Progress()
+    progress.apply(row)
+    assert progress.events == 1 and len(event_line(row)) < 100_000
 
 
 def test_a_reader_follows_the_file_and_waits_for_the_end_of_a_line(tmp_path, event):

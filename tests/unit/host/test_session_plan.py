@@ -39,7 +39,7 @@ def test_an_unknown_provider_is_named_with_those_there_are(make_lab):
     ("values", "said"),
     [
         ({"run_window_min_steps": 20}, "window_min_steps"),
-        ({"run_price_input_per_mtok": -1.0}, "prices"),
+        ({"run_price_input_per_mtok": -1.0}, "price_input"),
         ({"run_providers": {"openrouter": {"base_url": "openrouter.ai", "key_env": ""}}}, "base_url"),
     ],
 )
