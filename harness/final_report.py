@@ -21,11 +21,12 @@ from harness.tools.new_files import NotWritten, next_free, notes_folder, write_n
 
 EARLIER_REPORTS = "earlier_reports"  # key in session_state: reports that were there when the run began
 LEAST_REPORT_SECONDS = 20.0  # the report call gets this much even when the clock has run out
+LOOKED_AT = 4096  # bytes in which a report says something
 _REPORT = re.compile(r"final_report(?:_v(\d+))?\.md")
 
 
 def written_reports(notes: Path, earlier: Collection[str] = ()) -> list[str]:
-    """Names of the non-empty final reports, lowest version first. earlier: names of other runs' reports."""
+    """Names of those that say something, lowest version first. earlier: names of other runs' reports."""
     try:
         listed = os.listdir(notes)  # asked after each step: no more of thousands of notes than their names
     except OSError:
@@ -36,12 +37,16 @@ def written_reports(notes: Path, earlier: Collection[str] = ()) -> list[str]:
 
 
 def _is_written(path: Path) -> bool:
-    """A folder or a link of that name is no report: `lab collect` brings no link."""
+    """A folder or a link of that name is no report (`lab collect` brings no link), nor is blank space."""
     try:
-        info = path.lstat()
+        with open(path, "rb", opener=_plainly) as file:
+            return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and bool(file.read(LOOKED_AT).strip())
     except OSError:
         return False
-    return stat.S_ISREG(info.st_mode) and info.st_size > 0
+
+
+def _plainly(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe of that name would be waited for
 
 
 class FinalReport:

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import re
 import sqlite3
 from pathlib import Path
@@ -80,6 +81,13 @@ def test_a_folder_or_a_link_of_that_name_is_no_report_and_hides_none(desk):
     (notes / "final_report_v4.md").mkdir()
     summary, model = sealed(desk)
     assert (summary["final_report"], model.asked) == ("notes/final_report_v1.md", [])
+
+
+@pytest.mark.parametrize("make", [lambda path: path.write_text(" \n\t\n"), os.mkfifo], ids=["blank", "pipe"])
+def test_what_says_nothing_is_no_report(desk, make):
+    make(desk.settings.paths.notes / "final_report_v1.md")
+    summary, _ = sealed(desk, "# The model's report")
+    assert summary["final_report"] == "notes/final_report_v2.md"
 
 
 def test_where_only_a_dangling_link_is_called_a_report_there_is_one_at_the_end(desk):
