@@ -31,6 +31,7 @@ from labkit.progress import Progress
 from labkit.ssh import Shell
 
 LOOK_SECONDS = 60
+ANSWER_SECONDS = 10.0  # a gateway on a busy host; one that was stopped or hangs takes none
 GIVE_UP = "`lab collect` brings home what there is"
 
 # Asked of the guest in one go: does the service run, whose record is there, which token does it hold.
@@ -77,9 +78,11 @@ def resume(lab: Lab, which: str, progress: Progress) -> Path:
     demand_same(folder.name, held, lab.name)
     if held.active:
         demand_token(folder.name, held, config)
-        if process.alive(folder):
+        if process.alive(folder) and process.answers(config, ANSWER_SECONDS):
             progress.say("guest, session and gateway are at work: there was nothing to resume")
             return folder
+    if process.alive(folder):
+        progress.say("ending the gateway that is there, to start it anew on its record")
     process.stop(folder)
     token = None if held.active else secrets.token_urlsafe(32)
     _start_gateway(lab, folder, _continued(folder, config, token), progress)

@@ -72,7 +72,8 @@ NEXT = (
     ),
     (
         lambda known: _unfinished(known) and known["quiet_seconds"] is None,
-        "nothing was heard of its session yet: if `lab run` was killed in its start,"
+        "nothing was heard of its session yet; the harness takes up to a minute to start under emulation. If"
+        " `lab run` was killed in its start,"
         " `lab run --resume {run}` goes on with it, `lab revert --discard` gives it up",
     ),
     (

@@ -28,6 +28,7 @@ from labkit.gateway.views import EVENTS
 
 TICK_SECONDS = 0.3
 QUIET_SECONDS = 10.0  # silence shorter than this is normal and not worth a line
+GATEWAY_GONE = "not running: the guest waits and keeps what it has; `lab run --resume last` starts it again"
 LOST_SECONDS = 60.0  # a dead gateway may be started again; after this nobody is likely to
 
 
@@ -118,7 +119,7 @@ class View:
         return max(0.0, time.time() - last)
 
     def seconds_left(self) -> float:
-        is_counting = self.progress.events and not self.progress.paused
+        is_counting = self.progress.events and self.alive and not self.progress.paused
         running = self.progress.elapsed + (self.quiet_seconds() if is_counting else 0.0)
         return max(0.0, self.length - running)
 
@@ -161,7 +162,7 @@ class View:
         if self.progress.summary is not None:
             return "the run is sealed"
         if not self.alive:
-            return "not running: the guest waits for it, nothing is lost that it has"
+            return GATEWAY_GONE
         if self.progress.paused:
             return "alive · paused on request, `lab unpause` lets the session go on"
         quiet = self.quiet_seconds()
@@ -187,7 +188,7 @@ def _live(console: Console, view: View) -> Iterator[Callable[[list[dict]], None]
 
 @contextlib.contextmanager
 def _lines(console: Console, view: View) -> Iterator[Callable[[list[dict]], None]]:
-    said = {"notice": "", "minute": 0}
+    said = {"notice": "", "minute": 0, "gone": False}
 
     def draw(rows: list[dict]) -> None:
         for row in rows:
@@ -195,7 +196,11 @@ def _lines(console: Console, view: View) -> Iterator[Callable[[list[dict]], None
         if view.notice != said["notice"]:
             said["notice"] = view.notice
             console.print(Text(view.notice), soft_wrap=True)
-        minute = int(view.quiet_seconds() // 30)
+        gone = not view.alive and view.progress.summary is None
+        if gone and not said["gone"]:
+            console.print(Text(f"gateway {GATEWAY_GONE}"), soft_wrap=True)
+        said["gone"] = gone
+        minute = 0 if gone else int(view.quiet_seconds() // 30)
         if minute > said["minute"] and view.progress.summary is None:
             line = f"no event for {clock(view.quiet_seconds())}: waiting for {view.progress.waits_for}"
             console.print(Text(line), soft_wrap=True)

@@ -122,18 +122,19 @@ def _wait_until_it_answers(run_dir: Path, config: GatewayConfig, child: subproce
         if child.poll() is not None:
             message = f"the gateway of run {config.run_id} ended while starting: {_last_line(log_path)}"
             raise LabError(message, f"its log is {log_path}")
-        if pidfile.read(run_dir) == child.pid and _answers(config):
+        if pidfile.read(run_dir) == child.pid and answers(config):
             return
         time.sleep(0.05)
     message = f"the gateway of run {config.run_id} did not answer in {START_SECONDS:.0f} s"
     raise LabError(message, f"see {log_path}")
 
 
-def _answers(config: GatewayConfig) -> bool:
+def answers(config: GatewayConfig, seconds: float = 2.0) -> bool:
+    """True when the gateway of this run takes requests: one that hangs is alive and does not."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.bind, config.bind)
     host = f"[{host}]" if ":" in host else host
     try:
-        with httpx2.Client(trust_env=False, timeout=2.0) as client:
+        with httpx2.Client(trust_env=False, timeout=seconds) as client:
             return client.get(f"http://{host}:{config.port}/healthz").status_code == 200
     except httpx2.HTTPError:
         return False

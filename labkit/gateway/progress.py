@@ -142,7 +142,7 @@ def event_line(row: dict) -> str:
     """One event as a line: step, phase, what."""
     event = str(row.get("event_type"))
     what = " ".join(str(row[key]) for key in ("tool_name", "guard_status", "guard_reason") if row.get(key))
-    text = row.get("command_or_input") if event == "TOOL_CALL" else row.get("sanitized_output")
+    text = row.get("command_or_input") if event in ("TOOL_CALL", "COMMAND") else row.get("sanitized_output")
     if event == "RUN_SEALED":
         text = _sealed_text(str(text))
     return plain(

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from labkit.errors import USAGE, LabError
+from labkit.gateway import command_rules
 
 FOLDER = Path(__file__).with_name("providers")
 PURPOSES = ("worker", "inspector", "digest", "report")
@@ -209,6 +210,14 @@ def _fitting(wanted: str, key: str, value: Any) -> Any:
     return {"tuple": tuple, "str": str}.get(kind, lambda one: one)(value)
 
 
+def _check_command(name: str, incident: Incident) -> None:
+    """A person's command is held to the same rules as at the command line."""
+    try:
+        command_rules.checked(incident.what, incident.args)
+    except LabError as error:
+        raise _bad(name, f"{incident.what}: {error.message}", error.hint) from None
+
+
 def _check(script: Script) -> None:
     _among(script.name, "usage", script.usage, USAGES)
     _among(script.name, "worker", script.worker, BEHAVIOURS)
@@ -218,6 +227,8 @@ def _check(script: Script) -> None:
             _among(script.name, "purposes", purpose, PURPOSES)
     for incident in script.incidents:
         _among(script.name, "what", incident.what, INCIDENTS)
+        if incident.what in COMMANDS:
+            _check_command(script.name, incident)
         if abs(incident.hours) > MOST_HOURS:
             raise _bad(script.name, "hours is no jump of a clock", f"at most {MOST_HOURS:,}")
     for key, value in vars(script.prices).items():

@@ -70,6 +70,14 @@ def test_a_second_gateway_in_the_foreground_is_refused_on_another_port_as_well(r
     assert pidfile.read(running.folder), "the first one's"
 
 
+def test_a_gateway_that_is_stopped_is_alive_answers_nobody_and_can_be_ended(run_gateway):
+    running = run_gateway()
+    assert process.answers(running.config)
+    os.kill(pidfile.read(running.folder), signal.SIGSTOP)
+    assert process.alive(running.folder) and not process.answers(running.config, seconds=0.5)
+    assert process.stop(running.folder) and not process.alive(running.folder)
+
+
 def test_a_pid_that_belongs_to_another_program_now_is_not_taken_for_the_gateway(tmp_path):
     (tmp_path / "gateway.pid").write_text(f"{os.getpid()}\nlong ago\n")
     assert not process.alive(tmp_path)

@@ -159,6 +159,16 @@ def test_without_a_terminal_each_event_is_a_line_and_the_seal_ends_it(run_dir, e
 def test_a_run_whose_gateway_is_gone_does_not_hold_the_terminal_for_ever(run_dir):
     console = Console(file=io.StringIO())
     assert watch(run_dir, on_interrupt=lambda: None, console=console, lost_seconds=0.2).how == "lost"
+    assert "`lab run --resume last` starts it again" in console.file.getvalue()
+
+
+def test_while_the_gateway_is_gone_no_time_of_the_run_passes(run_dir, event):
+    push(run_dir, *session_rows(event))
+    view = View(run_dir)
+    view.poll()
+    left = view.seconds_left()
+    os.utime(run_dir / EVENTS, (time.time() - 60,) * 2)
+    assert view.seconds_left() == left
 
 
 def test_ctrl_c_asks_once_and_a_second_one_leaves(run_dir):

@@ -118,6 +118,8 @@ def test_a_command_longer_than_its_limit_is_told_to_be_killed_at_it(memory):
         ({"usage": "modest"}, "modest"),
         ({"worker": "genius"}, "genius"),
         ({"incidents": [{"at_minute": 3, "what": "quake"}]}, "quake"),
+        ({"incidents": [{"at_minute": 3, "what": "extend", "args": {"minutes": -5}}]}, "above zero"),
+        ({"incidents": [{"at_minute": 3, "what": "say"}]}, "nothing to say"),
         ({"incidents": [{"what": "finish"}]}, "at_minute"),
         ({"commands": [{"match": "("}]}, "regular expression"),
         ({"faults": [{"kind": "slow", "seconds": "long"}]}, "seconds"),
