@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from labkit import drift, fingerprint, lock, network_gate, session, snapshot, state
+from labkit import drift, fingerprint, leftovers, lock, network_gate, session, snapshot, state
 from labkit.config import Lab
 from labkit.errors import LabError
 from labkit.gateway import commands, process, watchdog
@@ -109,6 +109,10 @@ def describe(lab: Lab) -> dict[str, Any]:
     known = _unless_broken(lambda: state.read(lab.dir), problems, {})
     guest, io_error = _unless_broken(lambda: _guest(lab), problems, ("unknown", False))
     word, taken_at = _unless_broken(lambda: _snapshot(lab, known), problems, ("damaged", None))
+    if not holder and (orphans := leftovers.count(lab.dir)):
+        problems.append(
+            f"a command that was killed left {orphans} processes at work: repeat it, which ends them first"
+        )
     return {
         "lab": lab.name,
         "at_work": {**holder.as_dict(), "said": holder.said()} if holder else None,

@@ -109,7 +109,8 @@ def sentences(result: Result, kept: Path | None) -> str:
     ]
     if result.replayed:
         lines.append(
-            f"replayed {result.replayed['played']} of {result.replayed['attempts']} recorded attempts"
+            f"replayed {result.replayed['played']} of {result.replayed['attempts']} recorded attempts, "
+            "without what a person asked of the session"
         )
     if kept is not None:
         place = kept if os.sep in str(kept) else f"./{kept}"
