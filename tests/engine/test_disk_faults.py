@@ -11,7 +11,7 @@ from struck import STEPS, Left, Session
 from whole import faults
 
 ERRORS = {"no room": errno.ENOSPC, "I/O error": errno.EIO}
-MOST_TRACEBACKS = 5  # as many as steps may fail in a row (harness/orchestrator.py)
+MOST_TRACEBACKS = 5  # as many as steps may fail in a row (harness/failed_steps.py)
 PLACES = ("/telemetry/", "/mirror/")
 
 
