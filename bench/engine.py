@@ -13,7 +13,8 @@ trajectory, and a script of the whole session would be written again at each ste
 They take turns of SPAN steps, so that other work on the machine meets both alike. Times are by the wall
 clock (disks included) and by the processor's (`cpu`), which other work disturbs less. Prints JSON:
 milliseconds a step, memory, ratios; `flat` is the median of the last SPAN steps over the first SPAN. Late
-in a run listings are long: the mean prompts of both spans (`..._prompt_tokens`) say how much more is sent.
+in a run listings are long: the mean prompts of both spans (`..._prompt_tokens`) say how much more is sent;
+`flat_before_the_report` leaves the last phase out.
 """
 
 from __future__ import annotations
@@ -113,7 +114,10 @@ def ours(hours: float, theirs: Beside | None) -> dict[str, Any]:
     if theirs:
         theirs.play()
         theirs.close()
-    told = figures(watch.steps()) | prompts(folder)
+    steps = watch.steps()
+    told = figures(steps) | prompts(folder)
+    before = figures(steps[: report_begins(folder)])
+    told |= {f"{name}_before_the_report": before[name] for name in ("flat", "flat_cpu")}
     told |= {"hours": hours, "simulated_seconds": result.simulated_seconds}
     told |= {"memory_mb_after_100_steps": round(memory[0], 1), "memory_mb_last": round(memory[1], 1)}
     return told | {"memory_growth": round(memory[1] / memory[0], 3)}
@@ -128,6 +132,13 @@ def figures(steps: list[Times]) -> dict[str, Any]:
         told |= {f"first_100_median{name}_ms": round(first, 2), f"last_100_median{name}_ms": round(last, 2)}
         told |= {f"flat{name}": round(last / first, 3)}
     return told
+
+
+def report_begins(folder: Path) -> int:
+    """Steps before the last phase, in which other tools are used than in the first."""
+    sql = "SELECT MIN(step_number) FROM execution_logs WHERE phase = 'FINAL_REPORT'"
+    with contextlib.closing(sqlite3.connect(folder / "telemetry" / "run.db")) as db:
+        return db.execute(sql).fetchone()[0] - 1
 
 
 def prompts(folder: Path) -> dict[str, int]:
