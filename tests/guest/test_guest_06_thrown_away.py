@@ -29,4 +29,4 @@ def test_a_session_that_is_thrown_away_makes_room_for_the_next_one_in_the_same_g
     assert lab.lab("collect", "--stop", "--json").json["folder"].endswith(second)
     lab.lab("verify", second)
     asked = "SELECT command_or_input FROM execution_logs WHERE event_type = 'COMMAND'"
-    assert "lab collect --stop" in lab.lab("query", second, asked, "--json").out
+    assert "lab collect --stop" in lab.lab("query", asked, "--run", second, "--json").out
