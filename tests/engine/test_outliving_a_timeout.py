@@ -24,7 +24,8 @@ WAYS = {
     "a child in a session of its own, output open": "setsid sleep 60 & sleep 60",
     "a double fork": "( ( sleep 60 & ) & ); sleep 60",
     "nohup, and a wait for it": "nohup sleep 60 > /dev/null 2>&1 & wait",
-    "stops itself": "kill -STOP $$; sleep 60",
+    # Not $$: in a background list that is the shell which has the list, and whether it ends first is luck.
+    "stops itself": "kill -STOP $BASHPID; sleep 60",
     "a stopped child": "sleep 60 & kill -STOP $!; wait",
     "writes for ever": "yes outliving",
     "children that write for ever": "yes one & yes two & wait",
