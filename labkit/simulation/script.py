@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import yaml
 
 from labkit.errors import USAGE, LabError
 from labkit.gateway import command_rules
+from labkit.simulation.keyed_rows import bad, row, rows
 
 FOLDER = Path(__file__).with_name("providers")
 PURPOSES = ("worker", "inspector", "digest", "report")
@@ -134,118 +134,69 @@ class Script:
     def from_dict(cls, data: dict[str, Any], name: str = "script") -> Script:
         """The same from a dict. Raises LabError (usage) naming the key."""
         if not isinstance(data, dict):
-            raise _bad(name, "it holds no keys", "it wants `key: value` lines (docs/simulate.md)")
+            raise bad(name, "it holds no keys", "it wants `key: value` lines (docs/simulate.md)")
         values = dict(data)
         nested = {"latency": Latency, "prices": Prices, "command_seconds": Latency}
-        rows = {"faults": Fault, "incidents": Incident, "commands": Command}
+        lists = {"faults": Fault, "incidents": Incident, "commands": Command}
         for key, kind in nested.items():
             if key in values:
-                values[key] = _row(kind, values[key], name, key)
-        for key, kind in rows.items():
+                values[key] = row(kind, values[key], name, key)
+        for key, kind in lists.items():
             if key in values:
-                values[key] = _rows(kind, values[key], name, key)
-        script = _row(cls, {"name": name, **values}, name, "")
+                values[key] = rows(kind, values[key], name, key)
+        script = row(cls, {"name": name, **values}, name, "")
         _check(script)
         return script
-
-
-_IN_WORDS = {
-    "tuple": "a list",
-    "str": "a text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "dict": "keys and values",
-}
 
 
 def shipped() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yml"))
 
 
-def _bad(name: str, what: str, hint: str) -> LabError:
-    return LabError(f"provider script {name}: {what}", hint, USAGE)
-
-
-def _rows(kind: type, values: Any, name: str, key: str) -> tuple:
-    if not isinstance(values, list):
-        raise _bad(name, f"{key} is no list", f"begin each entry of {key} with `- `")
-    return tuple(_row(kind, value, name, key) for value in values)
-
-
-def _row(kind: type, values: Any, name: str, where: str) -> Any:
-    place = f" in {where}" if where else ""
-    if not isinstance(values, dict):
-        raise _bad(name, f"{where} wants keys, not {values!r}", "see docs/simulate.md")
-    known = {one.name: one for one in fields(kind)}
-    for key in values:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there is: {', '.join(known)}"
-            raise _bad(name, f"unknown key {key}{place}", hint)
-    needed = [one.name for one in known.values() if one.default is MISSING and one.default_factory is MISSING]
-    missing = [one for one in needed if one not in values]
-    if missing:
-        raise _bad(name, f"{missing[0]} is missing{place}", "see docs/simulate.md")
-    try:
-        return kind(**{key: _fitting(known[key].type, key, value) for key, value in values.items()})
-    except (TypeError, ValueError, OverflowError) as error:  # the last: a number of hundreds of digits
-        raise _bad(name, f"{error}{place}", "see docs/simulate.md") from error
-
-
-def _fitting(wanted: str, key: str, value: Any) -> Any:
-    """A value of the annotated type. Raises ValueError."""
-    kind = wanted.split("[")[0].split(" ")[0]
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
-    fits = {
-        "tuple": isinstance(value, list | tuple),
-        "str": isinstance(value, str | int),
-        "float": is_number,
-        "int": is_number and float(value).is_integer(),
-        "bool": isinstance(value, bool),
-        "dict": isinstance(value, dict),
-    }
-    if not fits.get(kind, True):  # the rest are rows, which were made from dicts before
-        raise ValueError(f"{key} must be {_IN_WORDS[kind]}, not {value!r}")
-    return {"tuple": tuple, "str": str}.get(kind, lambda one: one)(value)
-
-
-def _check_command(name: str, incident: Incident) -> None:
-    """A person's command is held to the same rules as at the command line."""
-    try:
-        command_rules.checked(incident.what, incident.args)
-    except LabError as error:
-        raise _bad(name, f"{incident.what}: {error.message}", error.hint) from None
-
-
 def _check(script: Script) -> None:
+    """LabError (usage) for what no session could be played with."""
     _among(script.name, "usage", script.usage, USAGES)
     _among(script.name, "worker", script.worker, BEHAVIOURS)
     for fault in script.faults:
-        _among(script.name, "kind", fault.kind, TRANSPORT + REPLY)
-        for purpose in fault.purposes:
-            _among(script.name, "purposes", purpose, PURPOSES)
+        _check_fault(script.name, fault)
     for incident in script.incidents:
-        _among(script.name, "what", incident.what, INCIDENTS)
-        if incident.what in COMMANDS:
-            _check_command(script.name, incident)
-        if abs(incident.hours) > MOST_HOURS:
-            raise _bad(script.name, "hours is no jump of a clock", f"at most {MOST_HOURS:,}")
+        _check_incident(script.name, incident)
+    for command in script.commands:
+        _check_pattern(script.name, command.match)
     for key, value in vars(script.prices).items():
         if value is not None and not 0 <= value < math.inf:
-            raise _bad(script.name, f"{key} {value:g} is no price", "a number from 0 up")
+            raise bad(script.name, f"{key} {value:g} is no price", "a number from 0 up")
     for latency in (script.latency, script.command_seconds):
         if latency.median_seconds <= 0 or latency.spread < 0 or latency.longest_seconds <= 0:
-            raise _bad(script.name, "a latency must be above zero", "time would stand still without it")
-    for command in script.commands:
-        try:
-            re.compile(command.match)
-        except re.error as error:
-            raise _bad(
-                script.name, f"match {command.match!r}: {error}", "it is a regular expression"
-            ) from None
+            raise bad(script.name, "a latency must be above zero", "time would stand still without it")
+
+
+def _check_fault(name: str, fault: Fault) -> None:
+    _among(name, "kind", fault.kind, TRANSPORT + REPLY)
+    for purpose in fault.purposes:
+        _among(name, "purposes", purpose, PURPOSES)
+
+
+def _check_incident(name: str, incident: Incident) -> None:
+    """A person's command is held to the same rules as at the command line."""
+    _among(name, "what", incident.what, INCIDENTS)
+    if abs(incident.hours) > MOST_HOURS:
+        raise bad(name, "hours is no jump of a clock", f"at most {MOST_HOURS:,}")
+    if incident.what not in COMMANDS:
+        return
+    try:
+        command_rules.checked(incident.what, incident.args)
+    except LabError as error:
+        raise bad(name, f"{incident.what}: {error.message}", error.hint) from None
+
+
+def _check_pattern(name: str, pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise bad(name, f"match {pattern!r}: {error}", "it is a regular expression") from None
 
 
 def _among(name: str, key: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise _bad(name, f"{key} {value!r} is unknown", f"there is: {', '.join(known)}")
+        raise bad(name, f"{key} {value!r} is unknown", f"there is: {', '.join(known)}")

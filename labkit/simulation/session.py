@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import hashlib
-import os
-import shutil
-import sqlite3
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,52 +17,17 @@ from labkit.errors import NOT_READY, USAGE, LabError
 from labkit.simulation.agents import Agents
 from labkit.simulation.chance import Chance
 from labkit.simulation.provider import Provider
-from labkit.simulation.recorded import Recorded
+from labkit.simulation.replay import Recorded
+from labkit.simulation.result import Result, events_hash, phases, seconds_recorded
+from labkit.simulation.sandbox import place
 from labkit.simulation.script import Script
 from labkit.simulation.surroundings import Incidents, Link, Shell
-from labkit.simulation.virtual import EPOCH, TICK, VirtualLoop, VirtualTime
+from labkit.simulation.virtual import TICK, VirtualLoop, VirtualTime
 from labkit.simulation.wire import Meter
 
-MEMORY = Path("/dev/shm")  # a tmpfs: fsync costs nothing there
 ROOM = "free some space there (`df -h` shows it), or set TMPDIR to another disk, then repeat"
-LEAST_FREE = 1 << 30  # bytes; a container may have a very small one
 SHOWN_AS = "/sandbox"
 BALLAST = 4096  # bytes a file: this disk is full when the script says so
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of a session. summary: as in summary.json. folder: the sandbox; gone unless it was asked for.
-
-    simulated_seconds: from start to seal, outages included. phases: name, second of its beginning, steps.
-    faults: how often each kind was met. billed_usd: what the provider really charged.
-    events_sha256: over every row of execution_logs, id and time included.
-    """
-
-    summary: dict[str, Any]
-    seed: int
-    provider: str
-    simulated_seconds: float
-    wall_seconds: float
-    phases: list[dict[str, Any]]
-    faults: dict[str, int]
-    billed_usd: float
-    events_sha256: str
-    replayed: dict[str, int] = field(default_factory=dict)
-    folder: Path | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same for one seed but for wall_seconds."""
-        names = ("seed", "provider", "phases", "faults", "billed_usd", "events_sha256", "replayed")
-        shown = {name: getattr(self, name) for name in names}
-        shown |= {"simulated_seconds": self.simulated_seconds, "wall_seconds": self.wall_seconds}
-        return {**{key: value for key, value in self.summary.items() if key != "sha256"}, **shown}
-
-    def query(self, sql: str, *values: object) -> list[tuple]:
-        """Rows of the sealed run.db; the session must have been given a folder."""
-        if self.folder is None:
-            raise ValueError("simulate(..., folder=PATH) keeps the record")
-        return _query(self.folder / "telemetry" / "sealed" / "run.db", sql, *values)
 
 
 def simulate(
@@ -92,7 +49,7 @@ def simulate(
     stop: set it to end the session as SIGTERM does. Raises LabError (usage).
     """
     script = script if isinstance(script, Script) else Script.load(script)
-    with _place(folder, resume) as sandbox:
+    with place(folder, resume) as sandbox:
         return _Session(script, seed, sandbox, replay, stop or threading.Event()).run(
             minutes, settings or {}, folder
         )
@@ -117,7 +74,7 @@ class _Session:
         self.link.begin(self.virtual, self.recorded)
         self.provider = self._provider(wanted)
         self.incidents = Incidents(self.script, self.virtual, self.link, self.provider, self.stop)
-        self.virtual.wall_offset = _seconds_recorded(wanted.paths.primary_db)
+        self.virtual.wall_offset = seconds_recorded(wanted.paths.primary_db)
         began = time.monotonic()
         try:
             summary = harness.run(wanted, self.stop, self._world())
@@ -200,10 +157,10 @@ class _Session:
             provider=self.script.name,
             simulated_seconds=round(self.virtual.now(), 3),
             wall_seconds=round(wall, 3),
-            phases=_phases(database),
+            phases=phases(database),
             faults=dict(sorted(self.provider.met.items())),
             billed_usd=round(self.provider.billed, 6),
-            events_sha256=_events_hash(database),
+            events_sha256=events_hash(database),
             replayed=replayed,
             folder=folder,
         )
@@ -214,89 +171,3 @@ def default_settings() -> dict[str, Any]:
     """run.json as the shipped inventory makes it, without the token."""
     lab = config.load(config.SHIPPED_INVENTORY)
     return plan.harness_settings(lab, plan.make(lab))
-
-
-@contextlib.contextmanager
-def _place(folder: Path | None, resume: bool) -> Iterator[Path]:
-    """The sandbox: the folder asked for, else one in memory or the temporary folder that goes at the end."""
-    if folder is not None:
-        yield Path(folder).absolute() if resume else _fresh(Path(folder).absolute())
-        return
-    with tempfile.TemporaryDirectory(prefix="lab-simulate-", dir=temporary()) as made:
-        yield Path(made) / "sandbox"
-
-
-def temporary() -> str | None:
-    """Memory where there is room in it; None: the usual temporary folder."""
-    usable = MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
-    return str(MEMORY) if usable and shutil.disk_usage(MEMORY).free > LEAST_FREE else None
-
-
-def _fresh(folder: Path) -> Path:
-    if folder.is_dir() and any(folder.iterdir()):
-        raise LabError(f"{folder} is not empty", "name a new folder: a simulation overwrites nothing", USAGE)
-    return folder
-
-
-def keep(result: Result, target: Path) -> None:
-    """Move what a session left to `target`, in the shape of a collected run, so that `lab query` reads it.
-
-    Whole or not at all: where the disk takes only a part of it, `target` is gone again.
-    """
-    sandbox = result.folder
-    if sandbox is None:
-        raise ValueError("the session had no folder of its own")
-    target.mkdir(parents=True, exist_ok=True)
-    try:
-        _move(sandbox, target)
-    except OSError:
-        shutil.rmtree(target, ignore_errors=True)
-        raise
-
-
-def _move(sandbox: Path, target: Path) -> None:
-    moves = {
-        "telemetry/sealed/run.db": "run.db",
-        "mirror/run.db": "mirror.db",
-        "telemetry/summary.json": "summary.json",
-        "telemetry/outputs": "outputs",
-        "workspace": "workspace",
-    }
-    for source, name in moves.items():
-        if (sandbox / source).exists():
-            shutil.move(sandbox / source, target / name)
-
-
-def _query(database: Path, sql: str, *values: object) -> list[tuple]:
-    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
-        return db.execute(sql, values).fetchall()
-
-
-def _seconds_recorded(database: Path) -> float:
-    """To the last row, by the wall clock: a resumed session's time stamps go on from there."""
-    if not database.exists():
-        return 0.0
-    last = _query(database, "SELECT strftime('%s', MAX(timestamp)) FROM execution_logs")[0][0]
-    return max(0.0, float(last) - EPOCH) if last else 0.0
-
-
-def _phases(database: Path) -> list[dict[str, Any]]:
-    begins = (
-        "SELECT phase, MIN(elapsed_seconds) FROM execution_logs "
-        "WHERE event_type = 'PHASE_STARTED' GROUP BY phase"
-    )
-    began = dict(_query(database, begins))
-    # A step in which the phase changes counts where it began.
-    sql = (
-        "SELECT phase, COUNT(*) FROM (SELECT phase, MIN(id) AS first FROM execution_logs "
-        "WHERE step_number > 0 GROUP BY step_number) GROUP BY phase ORDER BY MIN(first)"
-    )
-    counted = _query(database, sql)
-    return [{"name": name, "began_at": began.get(name, 0.0), "steps": steps} for name, steps in counted]
-
-
-def _events_hash(database: Path) -> str:
-    digest = hashlib.sha256()
-    for row in _query(database, "SELECT * FROM execution_logs ORDER BY id"):
-        digest.update(repr(row).encode("utf-8", errors="replace"))
-    return digest.hexdigest()

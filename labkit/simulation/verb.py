@@ -11,8 +11,10 @@ from typing import Any
 
 from labkit import config, plan, runs
 from labkit.errors import USAGE, LabError
+from labkit.simulation.result import Result
+from labkit.simulation.sandbox import keep, temporary
 from labkit.simulation.script import Script, shipped
-from labkit.simulation.session import Result, keep, simulate, temporary
+from labkit.simulation.session import simulate
 
 INTERRUPTED = 130  # as any verb ends that Ctrl-C cut off
 

@@ -94,10 +94,11 @@ def up(
 @app.command(rich_help_panel=GUEST)
 def status(inventory: Inventory = None, json: Json = False) -> None:
     """What exists and what runs, now."""
+    from labkit import advice
     from labkit import status as truth
 
     known = truth.describe(open_lab(inventory, "asking libvirt", libvirt=False))
-    out(known, json, truth.sentence(known))
+    out(known, json, advice.sentence(known))
 
 
 @app.command(rich_help_panel=GUEST)

@@ -17,6 +17,7 @@ import synthetic_run
 from loopback import until
 
 from labkit import (
+    advice,
     cli,
     config,
     doctor,
@@ -261,8 +262,8 @@ def test_a_guest_paused_by_an_io_error_says_which_disk_to_look_at(typed, lab, ke
     assert "is paused by an I/O error of this host" in said
     assert f"df -h {lab.state_dir}" in said and "resume unit" in said
     known = status.describe(lab)
-    assert known["io_error"] and "paused by an I/O error" in status.sentence(known)
-    assert "df -h" in status.sentence(known).splitlines()[-1]
+    assert known["io_error"] and "paused by an I/O error" in advice.sentence(known)
+    assert "df -h" in advice.sentence(known).splitlines()[-1]
 
 
 def test_a_taken_port_and_a_missing_address_end_a_start_with_exit_code_3(tmp_path, free_port):

@@ -8,6 +8,7 @@ import os
 import pytest
 
 from labkit import (
+    advice,
     drift,
     fingerprint,
     guest,
@@ -178,7 +179,7 @@ def test_a_frozen_file_that_is_gone_would_be_built_anew(built, hypervisor):
 
 def test_status_names_drift_and_says_what_to_type(built, hypervisor):
     os.utime(built.set_dir / "data.qcow2", (1, 1))
-    said = status.sentence(status.describe(built))
+    said = advice.sentence(status.describe(built))
     assert "touched since the snapshot was taken: data.qcow2" in said and said.endswith("puts it right")
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from labkit import guest, network_gate, presence, session, state, status, switching
+from labkit import advice, guest, network_gate, presence, session, state, status, switching
 from labkit.errors import UNREACHABLE, LabError
 from labkit.gateway import commands, pidfile
 from labkit.watch import watch
@@ -119,14 +119,14 @@ def test_watching_ends_when_the_guest_is_gone(with_run):
 def test_status_with_nothing_made_says_what_makes_it(lab, hypervisor):
     known = status.describe(lab)
     assert (known["guest"], known["snapshot"], known["run"]) == ("absent", "none", None)
-    assert status.sentence(known).endswith("`lab up` builds the guest")
+    assert advice.sentence(known).endswith("`lab up` builds the guest")
 
 
 def test_status_tells_that_libvirt_does_not_answer_instead_of_failing(lab, with_run, no_libvirt):
     known = json.loads(json.dumps(status.describe(lab)))
     assert known["guest"] == "unknown" and known["run"] == RUN_ID
     assert "libvirt does not answer" in known["problems"][0]
-    assert status.sentence(known).splitlines()[-1].startswith("`lab doctor` starts libvirt")
+    assert advice.sentence(known).splitlines()[-1].startswith("`lab doctor` starts libvirt")
 
 
 def test_status_survives_damaged_files_and_names_each(lab, with_run, running, with_manifest):
@@ -135,14 +135,14 @@ def test_status_survives_damaged_files_and_names_each(lab, with_run, running, wi
     (with_run / "run.json").write_text("[]")
     known = status.describe(lab)
     assert known["snapshot"] == "damaged" and known["minutes"] is None
-    said = status.sentence(known)
+    said = advice.sentence(known)
     assert "manifest.json is damaged" in said and "run.json" in said
 
 
 def test_status_survives_a_damaged_state_file(lab, hypervisor):
     lab.dir.mkdir(parents=True)
     (lab.dir / "state.json").write_text("{half")
-    assert "state.json is damaged" in status.sentence(status.describe(lab))
+    assert "state.json is damaged" in advice.sentence(status.describe(lab))
 
 
 def test_status_survives_a_missing_gateway_folder_and_a_stale_pid(lab, with_run, running, with_manifest):
@@ -161,7 +161,7 @@ def test_status_of_a_guest_that_stopped_in_mid_run_does_not_send_anyone_to_watch
 ):
     with_manifest(lab)
     hypervisor.ensure_domain("unit", XML, UUID)
-    said = status.sentence(status.describe(lab))
+    said = advice.sentence(status.describe(lab))
     assert "stopped in the middle of a run" in said and "lab watch" not in said
 
 
@@ -176,7 +176,7 @@ def test_status_says_that_a_session_is_paused_and_what_lets_it_go_on(lab, with_r
     row = {"id": 1, "event_type": "COMMAND", "command_or_input": asked}
     (with_run / "events.jsonl").write_text(json.dumps(row) + "\n")
     known = status.describe(lab)
-    assert known["paused"] and "paused on request: `lab unpause` lets it go on" in status.sentence(known)
+    assert known["paused"] and "paused on request: `lab unpause` lets it go on" in advice.sentence(known)
 
 
 def test_a_network_that_is_switched_while_the_gateway_is_gone_is_told_to_the_session_later(

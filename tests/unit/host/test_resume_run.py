@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from labkit import guest, ownership, plan, resume, session, state, status
+from labkit import advice, guest, ownership, plan, resume, session, state
 from labkit.errors import NOT_READY, UNREACHABLE, USAGE, LabError
 from labkit.gateway.config import GatewayConfig, token_hash
 from labkit.progress import Progress
@@ -222,36 +222,36 @@ def known(**changes):
     return base | changes
 
 
-def advice(**changes) -> str:
-    return next(words for fits, words in status.NEXT if fits(known(**changes))).format(**known(**changes))
+def advised(**changes) -> str:
+    return next(words for fits, words in advice.NEXT if fits(known(**changes))).format(**known(**changes))
 
 
 @pytest.mark.parametrize(
     "changes", [{"guest": "off"}, {"guest": "crashed"}, {"gateway_alive": False}, {"quiet_seconds": 3600.0}]
 )
 def test_status_of_a_run_that_broke_off_says_how_to_go_on_and_how_to_end_it(changes):
-    said = advice(**changes)
+    said = advised(**changes)
     assert f"`lab run --resume {RUN_ID}`" in said and "`lab collect" in said
 
 
 def test_status_of_a_run_whose_start_was_killed_says_how_to_go_on():
-    assert f"`lab run --resume {RUN_ID}`" in advice(quiet_seconds=None)
+    assert f"`lab run --resume {RUN_ID}`" in advised(quiet_seconds=None)
 
 
 def test_status_of_a_damaged_snapshot_names_the_command_that_helps():
-    assert advice(snapshot="damaged", run=None).startswith("`lab down`, then `lab up`")
-    assert "`lab collect" in advice(snapshot="damaged", sealed=True)  # first the run
+    assert advised(snapshot="damaged", run=None).startswith("`lab down`, then `lab up`")
+    assert "`lab collect" in advised(snapshot="damaged", sealed=True)  # first the run
 
 
 def test_while_another_command_is_at_work_nobody_is_told_to_interfere():
     at_work = {"verb": "demo", "pid": 1, "since": "", "said": ""}
-    assert "`lab watch`" in advice(at_work=at_work)
-    alone = advice(at_work=at_work, run=None, snapshot="not verified")
+    assert "`lab watch`" in advised(at_work=at_work)
+    alone = advised(at_work=at_work, run=None, snapshot="not verified")
     assert alone.startswith("wait until it is over") and "`kill 1`" in alone
 
 
 def test_status_of_a_run_at_work_speaks_of_watching_only():
-    assert "--resume" not in advice() and "`lab watch`" in advice()
+    assert "--resume" not in advised() and "`lab watch`" in advised()
 
 
 def test_other_options_beside_resume_are_refused():

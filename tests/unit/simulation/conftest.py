@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.simulation.session import temporary
+from labkit.simulation.sandbox import temporary
 
 
 @pytest.fixture(scope="session")
