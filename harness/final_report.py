@@ -11,9 +11,9 @@ from pathlib import Path
 
 from harness import prompting, report
 from harness.context import Context
-from harness.errors import ContextError, HarnessError, NoMoney
+from harness.errors import ContextError, EndRun, HarnessError, NoMoney
 from harness.model import Model
-from harness.replies import Reply
+from harness.replies import ENDINGS, Reply
 from harness.telemetry import events
 from harness.text import clean
 from harness.tools.base import Desk
@@ -95,7 +95,11 @@ class FinalReport:
         try:
             return self.model.ask("report", self.context.outgoing([], asked), deadline=left, patience=left)
         except (NoMoney, ContextError):
-            return self.model.ask("report", self.context.brief(asked), deadline=left, patience=left)
+            pass
+        except EndRun as end:
+            if end.stop_reason != ENDINGS["budget_exhausted"]:  # the gateway counts money too, by itself
+                raise
+        return self.model.ask("report", self.context.brief(asked), deadline=left, patience=left)
 
     def _save(self, text: str, said: str, reply: object = None) -> None:
         """Write it as the next free notes/final_report_vN.md; beside the record if that is impossible."""

@@ -10,7 +10,7 @@ from typing import Any
 from harness.clock import Clock
 from harness.errors import EndRun, Interrupted, ModelError, NoMoney
 from harness.money import Purse, Usage
-from harness.replies import ODD_REPLIES, OUTAGES, Failure, Reply, classify, read_reply
+from harness.replies import ENDINGS, ODD_REPLIES, OUTAGES, Failure, Reply, classify, read_reply
 from harness.settings import Settings
 from harness.telemetry import events
 from harness.telemetry.recorder import Recorder
@@ -132,6 +132,8 @@ class Model:
         self.recorder.insert("api_requests", row, later=True)  # with the event that tells what came of it
 
     def _give_up_or_wait(self, failure: Failure, attempt: int, odd: int, patience: float) -> None:
+        if failure.kind in ENDINGS:
+            raise EndRun(ENDINGS[failure.kind])
         outage = failure.kind in OUTAGES
         if not outage and (failure.kind not in ODD_REPLIES or odd >= ODD_REPLY_ATTEMPTS):
             raise ModelError(failure.kind, failure.text)

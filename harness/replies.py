@@ -8,12 +8,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.errors import EndRun
 from harness.money import Usage
 
 OUTAGES = ("rate_limit", "server", "connection")  # waited out and not charged to the run
 ODD_REPLIES = ("deadline", "empty", "html", "in_body_error", "malformed")  # tried again a few times
-_ENDINGS = {"budget_exhausted": "budget exhausted", "run_ended": "wall limit reached"}
+ENDINGS = {"budget_exhausted": "budget exhausted", "run_ended": "wall limit reached"}  # stop reasons
+# Behind these the work may have been done and billed: statuses (the gateway's list), and its own word.
+MAYBE_DONE, CUT_OFF = (408, 504, 522, 524), "cut"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Failure(Exception):
 
 
 def classify(error: Exception) -> Failure:
-    """The class of an exception of the openai package. Raises EndRun where the gateway ended the run."""
+    """The class of an exception of the openai package."""
     import openai
 
     if isinstance(error, openai.APIStatusError):
@@ -64,15 +65,17 @@ def classify(error: Exception) -> Failure:
 
 
 def _from_status(error: Any) -> Failure:
+    """An answer that is no reply: the gateway's refusal, before anything was sent, or the provider's."""
     body = error.body if isinstance(error.body, dict) else {}
-    code = str(body.get("code") or "")
-    if code in _ENDINGS:
-        raise EndRun(_ENDINGS[code])
-    text = f"HTTP {error.status_code} {body.get('message') or error.message}"[:500]
-    if error.status_code == 429:
-        return Failure("rate_limit", text, retry_after=_seconds(error.response.headers), billed=False)
-    if error.status_code >= 500 or error.status_code == 408:
-        return Failure("server", text, retry_after=_seconds(error.response.headers), billed=False)
+    status, code = error.status_code, str(body.get("code") or "")
+    text = f"HTTP {status} {f'{code}: ' * bool(code)}{body.get('message') or error.message}"[:500]
+    if code in ENDINGS:
+        return Failure(code, text, billed=False)
+    wait, billed = _seconds(error.response.headers), status in MAYBE_DONE or code == CUT_OFF
+    if status == 429:
+        return Failure("rate_limit", text, retry_after=wait, billed=False)
+    if status >= 500 or status == 408:
+        return Failure("server", text, retry_after=wait, billed=billed)
     return Failure("refused", text, billed=False)
 
 
@@ -115,9 +118,9 @@ def _read(completion: Any, usage: Usage) -> Reply:
 
 def _in_body(error: Any, usage: Usage) -> Failure:
     code = str(error.get("code")) if isinstance(error, dict) else ""
-    if code in _ENDINGS:
-        raise EndRun(_ENDINGS[code])
     text = json.dumps(error, default=str)[:500]
+    if code in ENDINGS:
+        return Failure(code, text, usage)
     if code == "429":
         return Failure("rate_limit", text, usage)
     if code.startswith("5") and len(code) == 3:

@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS api_requests (
     purpose TEXT,            -- worker | inspector | digest | report
     attempt INTEGER,
     model TEXT,
-    status TEXT,             -- ok | the class of the failure
+    status TEXT,             -- ok | the class of the failure | what the gateway ended the run with
     detail TEXT,
     finish_reason TEXT,
     prompt_tokens INTEGER,

@@ -8,12 +8,19 @@ from labkit.verification.evidence import LEDGER, Evidence, Row
 from labkit.verification.findings import ALTERED, FORGED, MISSING, Finding
 
 ROUNDING_USD = 0.01
+NEVER_SENT = ("budget_exhausted", "run_ended")  # statuses: the gateway refused the call
 FIGURES = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
 
 
 def check(evidence: Evidence) -> list[Finding]:
     """The provider's bill against the ledger, then the ledger against the guest's account."""
     return [*_billed(evidence), *_accounted(evidence)]
+
+
+def failed_calls(evidence: Evidence) -> list[Row]:
+    """Rows of api_requests whose call may have been answered all the same, unheard by the guest."""
+    rows = evidence.run.rows("api_requests")
+    return [row for row in rows if row.get("status") not in ("ok", *NEVER_SENT)]
 
 
 def _billed(evidence: Evidence) -> list[Finding]:
@@ -44,7 +51,7 @@ def _accounted(evidence: Evidence) -> list[Finding]:
             )
         elif left[_key(row)] > 0:
             left[_key(row)] -= 1
-    return found or _unaccounted(evidence, rows, answered, left)
+    return found or _unaccounted(evidence, answered, left)
 
 
 def _answered(evidence: Evidence) -> list[Row]:
@@ -57,11 +64,11 @@ def _key(row: Row) -> tuple:
     return row.get("purpose"), row.get("model"), billed, *(row.get(name) for name in FIGURES)
 
 
-def _unaccounted(evidence: Evidence, rows: list[Row], answered: list[Row], left: Counter) -> list[Finding]:
+def _unaccounted(evidence: Evidence, answered: list[Row], left: Counter) -> list[Finding]:
     """Answered calls that the guest does not name: one for each crash, interruption or failed attempt."""
     spare = [row for row in answered if left[_key(row)] > 0]
     events = evidence.ledger.events.values()
-    excuses = sum(row.get("status") != "ok" for row in rows)
+    excuses = len(failed_calls(evidence))
     excuses += sum(row.get("event_type") == "RESUMED" for row in events)
     sealed = evidence.sealed_summary
     excuses += sealed is None or sealed.get("stop_reason") == "finished by a person"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from labkit.gateway.views import SEEN
+from labkit.verification.bill_check import failed_calls
 from labkit.verification.evidence import LEDGER, Evidence, Row
 from labkit.verification.findings import ALTERED, FORGED, MISSING, Finding, of_event
 
@@ -47,8 +48,8 @@ def _kept_silent(evidence: Evidence, spare: list[Row], unanswered: int) -> list[
     sealed = evidence.sealed_summary
     if evidence.rebuilt or evidence.run.problem or (sealed is None and evidence.from_disks):
         return []
-    failed = (row for row in evidence.run.rows("api_requests") if row.get("status") != "ok")
-    excuses = unanswered + sum(row.get("purpose") == "inspector" for row in failed)
+    failed = sum(row.get("purpose") == "inspector" for row in failed_calls(evidence))
+    excuses = unanswered + failed
     excuses += sum(row.get("event_type") == "RESUMED" for row in evidence.told)
     excuses += sealed is None or "by a person" in str(sealed.get("stop_reason"))
     if len(spare) <= excuses:
