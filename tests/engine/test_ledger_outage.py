@@ -6,14 +6,12 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import threading
 import time
 
 import httpx2
 from gateway_process import event, make_config, run_gateway
-
-from labkit.gateway import pidfile
+from loopback import until
 
 SOAK = bool(os.environ.get("LAB_TEST_SOAK"))
 KILLS = 50 if SOAK else 8
@@ -52,12 +50,13 @@ def test_5000_events_behind_an_outage_come_once_each_and_in_order_however_often_
     guest = Guest(running, rows)
     guest.start()
     try:
-        for _ in range(KILLS):
+        for number in range(KILLS):
+            held = guest.watermark
             running.start()
+            if number % 2:  # each second life is long enough for a push, however slow the machine
+                until(lambda held=held: guest.watermark > held or not guest.is_alive())
             time.sleep(chance.random() * 0.2)
-            os.kill(pidfile.read(running.folder) or 0, signal.SIGKILL)
-            while pidfile.read(running.folder):
-                time.sleep(0.005)
+            running.kill()
         running.start()
         guest.join(60)
     finally:

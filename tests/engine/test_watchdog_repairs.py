@@ -32,13 +32,14 @@ def test_a_killed_or_frozen_harness_is_restarted_and_the_run_goes_on_to_its_end(
         "-c",
         f"kill -9 $(cat {pids}); sleep 0.2; setsid {shlex.quote(sys.executable)} -m harness {file} & disown",
     )
-    running = guarded({"pause": 20}, repair=repair)
+    # Patient enough for a start of the harness on a machine that has no time for it.
+    running = guarded({"first": 60, "silent": 5, "repair": 6, "stuck": 30, "pause": 60}, repair=repair)
     settings["gateway_url"] = running.url
     harness = start(settings)
     pids.write_text(str(harness.pid))
     until(lambda: '"TOOL_RESULT"' in (running.folder / "events.jsonl").read_text())
     os.kill(harness.pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
-    until(lambda: "trouble" in told(running.folder), 20)
+    until(lambda: "trouble" in told(running.folder))
     until(lambda: '"RUN_SEALED"' in (running.folder / "events.jsonl").read_text(), 60)
     harness.wait()
     harness.stdout.close()
