@@ -21,6 +21,8 @@ FAULT_OF = {
     "in_body_error": "in_body",
     "malformed": "blank",
     "refused": "refused",
+    "budget_exhausted": "budget_exhausted",
+    "run_ended": "run_ended",
 }
 KEPT_DIGEST = "kept the last good digest"
 # Events that carry a reply's tokens, and whose reply it is.

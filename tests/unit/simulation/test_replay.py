@@ -76,6 +76,18 @@ def test_faults_of_a_script_come_on_top_of_a_record(database):
     assert again.faults["server"] > 0
 
 
+@pytest.mark.parametrize("kind", ["budget_exhausted", "run_ended"])
+def test_a_run_that_the_gateway_ended_ends_there_again(kind, memory):
+    script = Script.from_dict({"latency": SLOW, "faults": [{"kind": kind, "from_step": 9}]})
+    first = simulate(script, minutes=14, folder=memory / "one")
+    again = simulate(replay=memory / "one/telemetry/sealed/run.db", folder=memory / "two")
+    assert again.query(TALK) == first.query(TALK)
+    assert again.summary["stop_reason"] == first.summary["stop_reason"] != "report delivered"
+    statuses = "SELECT purpose, status, cost_usd FROM api_requests WHERE status <> 'ok' ORDER BY id"
+    assert again.query(statuses) == first.query(statuses)
+    assert first.query(statuses)[0] == ("worker", kind, 0.0)
+
+
 def test_a_record_without_a_table_of_requests_is_played_too(database, memory):
     old = memory / "old.db"
     with sqlite3.connect(database) as source, sqlite3.connect(old) as target:
