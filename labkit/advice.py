@@ -85,7 +85,7 @@ def sentence(known: dict[str, Any]) -> str:
         f"guest '{known['lab']}': {known['guest']}"
         + (" by an I/O error" if known["io_error"] else "")
         + (", used since the snapshot" if known["dirty"] else "")
-        + f", network {known['network']}"
+        + (f", network {known['network']}" if known["network"] != "absent" else "")
     ]
     taken = f" ({known['snapshot_taken_at']})" if known["snapshot_taken_at"] else ""
     yet = " yet" if known["at_work"] and known["snapshot"] in ("none", "not verified") else ""

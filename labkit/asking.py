@@ -20,6 +20,16 @@ STATES = {
     "delivered": "the session was told, and takes it when the step it is in allows",
     "acknowledged": "the session has taken it",
 }
+AWAY = "its gateway is not running; the command is kept for it"
+# Of a command that may change nothing: the sentence then; which commands bear on it; after which of them,
+# being the last one, it changes nothing ("": none was asked).
+HOLDING, ENDING = ("pause", "unpause", "finish", "stop"), ("finish", "stop")
+ALREADY = {
+    "pause": ("is paused already", HOLDING, ("pause",)),
+    "unpause": ("is not paused", HOLDING, ("", "unpause", "finish", "stop")),
+    "finish": ("was asked to end already", ENDING, ENDING),
+    "stop": ("was asked to stop already", ("stop",), ("stop",)),
+}
 
 
 def who() -> dict[str, str]:
@@ -55,21 +65,41 @@ def page_link(folder: Path) -> str:
 
 
 def ask(folder: Path, name: str, args: dict | None, why: str, seconds: float = WAIT_SECONDS) -> dict:
-    """Queue the command and wait a little. {"run", "command": id, "name", "state", "text"}.
+    """Queue the command and wait a little. {"run", "command": id, "name", "state", "changed", "text"}.
 
+    changed: False where an earlier command has that effect already: nothing is queued then, and command and
+    state are that one's (None where there is none, as for `unpause` before any `pause`).
     LabError where nobody will ever hear it: the run is sealed.
     """
     if run_summary(EventTail(folder).poll()):
         raise LabError(
             f"run {folder.name} is sealed: it hears nothing any more", "`lab collect` brings it home"
         )
-    number = commands.append(folder, name, args, who=who(), why=why)
-    state = wait_for(folder, number, seconds)
-    said = (
-        STATES[state] if process.alive(folder) else "its gateway is not running; the command is kept for it"
-    )
-    text = f"command {number} to run {folder.name}: {name}: {said}"
-    return {"run": folder.name, "command": number, "name": name, "state": state, "text": text}
+    needless, number = already(name, commands.listed(folder))
+    if not needless:
+        number = commands.append(folder, name, args, who=who(), why=why)
+    state = wait_for(folder, number, seconds) if number else None
+    asked = {"run": folder.name, "command": number, "name": name, "state": state, "changed": not needless}
+    return {**asked, "text": _said(folder, asked, needless)}
+
+
+def already(name: str, known: list[dict]) -> tuple[str, int | None]:
+    """Why asking for this after the commands that are known changes nothing, and which of them did it.
+
+    ("", None) where it changes something.
+    """
+    sentence, bearing, settling = ALREADY.get(name, ("", (), ()))
+    last = next((item for item in reversed(known) if item["name"] in bearing), {"id": None, "name": ""})
+    return (sentence, last["id"]) if last["name"] in settling else ("", None)
+
+
+def _said(folder: Path, asked: dict, needless: str) -> str:
+    is_heard = asked["state"] == "acknowledged" or process.alive(folder)
+    came = STATES.get(asked["state"], "") if is_heard else AWAY
+    if not needless:
+        return f"command {asked['command']} to run {folder.name}: {asked['name']}: {came}"
+    earlier = f" (command {asked['command']}: {came})" if asked["command"] else ""
+    return f"run {folder.name} {needless}{earlier}: nothing more was asked"
 
 
 def wait_for(folder: Path, number: int, seconds: float) -> str:

@@ -24,7 +24,8 @@ T = TypeVar("T")
 def describe(lab: Lab) -> dict[str, Any]:
     """guest: absent, off, running, paused, crashed, unknown. io_error: one paused it. snapshot: none,
     not verified, verified, stale, damaged. at_work: the command that holds the lab (verb, pid, since), or
-    None. network: open, sealed, changed by hand, unknown. drift: what somebody changed behind the kit's back;
+    None. network: open, sealed, changed by hand, absent
+    (with the guest), unknown. drift: what somebody changed behind the kit's back;
     not looked for while a command is at work. problems: sentences about what could not be read.
 
     run: the run_id of the session in the guest, or None; with phase, step, elapsed_seconds and
@@ -74,7 +75,8 @@ def _guest(lab: Lab) -> tuple[str, bool]:
 
 def _network(lab: Lab) -> str:
     with Hypervisor() as hypervisor:
-        return network_gate.mode_now(lab, hypervisor)
+        is_there = hypervisor.domain(lab.name) is not None
+        return network_gate.mode_now(lab, hypervisor) if is_there else "absent"
 
 
 def _drift(lab: Lab) -> list[str]:

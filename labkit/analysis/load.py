@@ -6,6 +6,8 @@ The connection is then locked: no files, no network, no settings, no writes, one
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -40,6 +42,8 @@ _LOCK = (
     ("enable_external_access", "false"),
     ("lock_configuration", "true"),
 )
+# DuckDB always guesses, were it one of its own tables.
+_GUESS = re.compile(r'with name (?P<typed>\S+) does not exist! (?P<asks>Did you mean "(?P<guess>[^"]+)"\?)')
 
 
 class Result(NamedTuple):
@@ -178,8 +182,12 @@ def _refused(message: str, hint: str = "") -> LabError:
 
 
 def _first_lines(error: Exception) -> str:
-    """DuckDB's own sentence and its guess, without the excerpt of the query."""
-    return harmless(" ".join(str(error).split("\n\nLINE ")[0].split())[:400])
+    """DuckDB's own sentence without the excerpt of the query; its guess only where that is near."""
+    said = " ".join(str(error).split("\n\nLINE ")[0].split())
+    guessed = _GUESS.search(said)
+    if guessed and not difflib.get_close_matches(guessed["typed"], [guessed["guess"]]):
+        said = said[: guessed.start("asks")].rstrip()
+    return harmless(said[:400])
 
 
 def _unique(names: list[str]) -> list[str]:

@@ -23,6 +23,8 @@ SEVEN = (
 )
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
+_SQL_WORDS = ("select", "with", "from", "values", "explain", "describe", "show", "summarize")
+_NEAR = 0.6  # of difflib's ratio: a slip or two of the keyboard
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,12 @@ def load(name: str) -> Question:
 
 
 def is_name(text: str) -> bool:
-    """One bare word is a name; anything with a space or punctuation is SQL."""
-    return _NAME.fullmatch(text.strip()) is not None
+    """One bare word is a name; with a space or punctuation it is SQL, and so are the words SQL begins with."""
+    return _NAME.fullmatch(text.strip()) is not None and text.strip().lower() not in _SQL_WORDS
 
 
 def _unknown(name: str, stem: str) -> LabError:
-    near = difflib.get_close_matches(stem, names(), n=1, cutoff=0.4)
+    part_of = [known for known in names() if len(stem) > 2 and stem.rstrip("s") in known]
+    near = difflib.get_close_matches(stem, names(), n=1, cutoff=_NEAR) or part_of
     guess = f"did you mean `lab query {near[0]}`? " if near else ""
     return LabError(f"there is no question named '{name}'", f"{guess}The names: {', '.join(names())}", USAGE)

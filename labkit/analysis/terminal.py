@@ -23,6 +23,8 @@ MAX_CELL = 2000
 BAR_WIDTH = 24
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 READABLE_TEXT = 16  # the narrowest a column of text may get in a table
+UNBROKEN = 64  # a name or a hash up to this length stays whole
+MOST_LINES = 12  # of one cell in a table
 _BAR_COLUMNS = {"events", "cost_cumulative_usd", "n", "calls", "files", "prompt"}
 
 
@@ -41,9 +43,18 @@ def _needed_width(result: load.Result) -> int:
     widths = [len(harmless(name)) for name in result.columns]
     for row in result.rows:
         for index, value in enumerate(row):
-            most = None if _is_number(value) else READABLE_TEXT
-            widths[index] = max(widths[index], len(_cell(value)[:most]))
+            widths[index] = max(widths[index], _readable_width(value, len(row)))
     return sum(widths) + len(" │ ") * len(widths) + 1
+
+
+def _readable_width(value: object, columns: int) -> int:
+    """Of a cell: numbers whole, texts in lines of some words, neither many lines nor broken names."""
+    text = _cell(value)
+    if _is_number(value) or len(text) <= READABLE_TEXT:
+        return len(text)
+    word = max((len(word) for word in text.split()), default=0)
+    by_lines = len(text) // MOST_LINES if columns > 1 else 0
+    return max(READABLE_TEXT, by_lines, word if word <= UNBROKEN else 0)
 
 
 def _show_records(result: load.Result, console: Console, title: str) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from labkit import runs
 from labkit.analysis import load, terminal
@@ -34,7 +34,8 @@ def list_runs(json: Json = False) -> None:
     if json:
         out([{**vars(info)} for info in known], True)
         return
-    table = Table("run", "minutes", "steps", "ended by", "dollars", "whole", box=None)
+    name = Column("run", no_wrap=True, overflow="fold")  # two may differ in their last character only
+    table = Table(name, "minutes", "steps", "ended by", "dollars", "whole", box=None)
     for info in known:
         cost = "" if info.cost_usd is None else f"{info.cost_usd:.4f}"
         minutes = "" if info.minutes is None else f"{info.minutes:.1f}"

@@ -128,6 +128,27 @@ def test_an_answer_without_end_is_refused_in_words(run_dir, monkeypatch):
         load.query(run_dir, "SELECT * FROM range(5000)")
 
 
+@pytest.mark.parametrize("asked", ["frobnicate", "xyz", "nothing_of_the_kind"])
+def test_a_word_that_is_near_no_name_gets_the_list_and_no_guess(run_dir, asked):
+    with pytest.raises(LabError, match="there is no question named") as caught:
+        load.query(run_dir, asked)
+    assert "did you mean" not in caught.value.hint and "tool_calls" in caught.value.hint
+
+
+@pytest.mark.parametrize("asked", ["SELECT", "from ", "With"])
+def test_a_word_that_sql_begins_with_is_answered_as_sql(run_dir, asked):
+    with pytest.raises(LabError, match="the query (cannot be read|failed)"):
+        load.query(run_dir, asked)
+
+
+def test_a_table_is_guessed_only_where_its_name_is_near(run_dir):
+    with pytest.raises(LabError, match='Did you mean "execution_logs"'):
+        load.query(run_dir, "SELECT * FROM execution_log")
+    with pytest.raises(LabError) as caught:
+        load.query(run_dir, "SELECT * FROM nowhere")
+    assert caught.value.message.endswith("Table with name nowhere does not exist!")
+
+
 def test_a_misspelt_name_gets_the_nearest_and_the_list(run_dir):
     with pytest.raises(LabError) as caught:
         load.query(run_dir, "tool_cals")

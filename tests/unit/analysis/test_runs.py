@@ -4,8 +4,9 @@ import json
 
 import pytest
 import synthetic_run
+from typer.testing import CliRunner
 
-from labkit import runs
+from labkit import cli, runs
 from labkit.errors import LabError
 
 FIRST, SECOND, THIRD = "20261128-090000-aaaaaa", "20261129-201202-b0dd88", "20261129-231500-cccccc"
@@ -28,6 +29,18 @@ def test_the_list_says_what_each_run_was_oldest_first(root):
     assert (first.minutes, first.steps, first.stop_reason) == (120.4, 12, "time limit reached")
     assert first.cost_usd > 0 and first.complete
     assert (listed[-1].complete, listed[-1].stop_reason) == (False, "collect not finished")
+
+
+def test_runs_whose_names_differ_at_their_end_only_are_told_apart_at_80_columns(tmp_path, monkeypatch):
+    names = [f"{FIRST}.incomplete-{number}" for number in (1, 2, 10)]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text("{}")
+    monkeypatch.setenv("LAB_RUNS", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = CliRunner().invoke(cli.app, ["runs"], catch_exceptions=False).stdout
+    assert all(name in shown for name in names)
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,17 @@ def test_a_table_too_wide_for_the_terminal_is_shown_as_records(run_dir):
     assert firsts == [row[result.columns.index("event_type")] for row in result.rows]
 
 
+@pytest.mark.parametrize(
+    "text", ["notes/a_note_with_a_long_name_00003.md", "f" * 64, "word " * 300], ids=["path", "hash", "page"]
+)
+def test_names_are_not_broken_and_pages_not_squeezed_into_a_column(text):
+    wide = Result(["id", "timestamp", "one", "more"], [(1, "2026-01-01 12:00:00", text, "a few words of it")])
+    lines = shown(terminal.show, wide, width=80).splitlines()
+    assert lines[0].startswith("── row 1 of 1") and max(map(len, lines)) <= 80
+    assert text.split()[0] in " ".join(lines)
+    assert "── row" not in shown(terminal.show, Result(["one"], [(text,)]), width=80)
+
+
 def test_the_same_answer_is_a_table_where_it_fits_and_for_programs_it_is_always_the_same(run_dir):
     result = load.query(run_dir, WIDE)
     assert "── row" not in shown(terminal.show, result, width=400)

@@ -119,7 +119,14 @@ def test_watching_ends_when_the_guest_is_gone(with_run):
 def test_status_with_nothing_made_says_what_makes_it(lab, hypervisor):
     known = status.describe(lab)
     assert (known["guest"], known["snapshot"], known["run"]) == ("absent", "none", None)
-    assert advice.sentence(known).endswith("`lab up` builds the guest")
+    said = advice.sentence(known)
+    assert said.endswith("`lab up` builds the guest") and "network" not in said
+
+
+def test_the_network_of_a_guest_that_is_not_there_is_neither_shown_nor_switched(lab, hypervisor):
+    for mode in (None, "open", "sealed"):
+        with pytest.raises(LabError, match="there is no guest named 'unit'"):
+            switching.network(lab, mode, "")
 
 
 def test_status_tells_that_libvirt_does_not_answer_instead_of_failing(lab, with_run, no_libvirt):
@@ -185,7 +192,9 @@ def test_a_network_that_is_switched_while_the_gateway_is_gone_is_told_to_the_ses
     monkeypatch.setattr(
         network_gate, "switch", lambda _lab, _mode: True
     )  # libvirt's test driver has no filters
-    assert switching.network(lab, "sealed", "it looked odd")["told"] == RUN_ID
+    answer = switching.network(lab, "sealed", "it looked odd")
+    assert answer["told"] == RUN_ID and f"the Worker of run {RUN_ID} is told" in answer["text"]
+    assert switching.TOLD["sealed"] in answer["text"], "the message that was queued is shown"
     (kept,) = commands.listed(with_run)
     assert (kept["name"], kept["why"], kept["state"]) == ("say", "it looked odd", "queued")
     assert "has been sealed" in kept["args"]["text"]
