@@ -55,7 +55,7 @@ def load(name: str) -> Question:
 
 
 def is_name(text: str) -> bool:
-    """One bare word is a name; with a space or punctuation it is SQL, and so are the words SQL begins with."""
+    """One bare word is a name; with a space or punctuation it is SQL, as are the words SQL begins with."""
     return _NAME.fullmatch(text.strip()) is not None and text.strip().lower() not in _SQL_WORDS
 
 
