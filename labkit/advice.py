@@ -57,8 +57,8 @@ NEXT = (
     (
         lambda known: _unfinished(known) and known["quiet_seconds"] is None,
         "nothing was heard of its session yet; the harness takes up to a minute to start under emulation. If"
-        " `lab run` was killed in its start,"
-        " `lab run --resume {run}` goes on with it, `lab revert --discard` gives it up",
+        " `lab run` was killed in its start, `lab run --resume {run}` goes on with it,"
+        " `lab collect --stop` brings home what there is, `lab revert --discard` gives it up",
     ),
     (
         lambda known: _unfinished(known) and (known["quiet_seconds"] or 0) > QUIET_SECONDS,

@@ -12,6 +12,7 @@ from labkit.config import Lab
 from labkit.errors import UNREACHABLE, LabError
 from labkit.gateway import process
 from labkit.gateway.events import EventTail, run_summary
+from labkit.gateway.files import read_lines
 from labkit.gateway.views import EVENTS
 from labkit.guest import Hypervisor
 from labkit.intake import is_complete
@@ -22,7 +23,12 @@ ROOM_SECONDS = 30
 QUIET_SECONDS = 60  # beyond the longest command and the longest model call of the run
 FORCED = "asked for with --offline"
 STOP_SECONDS = 20  # in which a session that hears of it ends what runs, writes its report and seals
-IS_ACTIVE = "systemctl is-active --quiet lab-harness.service"
+# Where the session is: active, sealed, or neither: it could go on. Nothing where the guest can't say.
+STANDS = """
+systemctl is-active --quiet lab-harness.service && echo active && exit
+[ -d {telemetry} ] || exit
+[ -e {telemetry}/sealed/run.db ] && echo sealed || echo open
+"""
 # Tasks whose failure the guest's disks would not cure: the refusal, and what runs on this host.
 NOT_THE_GUESTS = ("Refuse to collect a session that still runs", "Bring the run to the hypervisor")
 
@@ -63,7 +69,7 @@ def collect(
         return _from_disks(
             lab, folder, target, f"the guest is {word}", say, is_on=word in ("paused", "crashed")
         )
-    reason = FORCED if force_offline else _why_it_cannot_be_asked(lab, stop)
+    reason = FORCED if force_offline else _why_it_cannot_be_asked(lab, folder, stop)
     if not reason:
         reason = _ask(lab, folder, target, stop, on_task)
     if not reason:
@@ -101,26 +107,40 @@ def ask_to_stop(lab: Lab, folder: Path, say: Callable[[str], None]) -> None:
         time.sleep(0.2)
 
 
-def _why_it_cannot_be_asked(lab: Lab, stop: bool) -> str:
+def _why_it_cannot_be_asked(lab: Lab, folder: Path, stop: bool) -> str:
     """Empty when the guest answers over SSH and has room for what collecting writes there.
 
-    A session that runs and is not to be stopped is a LabError at once, before Ansible starts.
+    A session that runs, or could go on, and is not to be stopped is a LabError before Ansible starts.
     """
-    active = False
+    stands = ""
     sandbox = lab.guest["lab_sandbox"]
     places = {name: shlex.quote(f"{sandbox}/{name}") for name in ("telemetry", "mirror")}
     try:
         with Shell(lab.address, lab.keys_dir, seconds=SSH_SECONDS) as shell:
-            active = not stop and shell.run(IS_ACTIVE, ROOM_SECONDS)[0] == 0
-            code, said = (0, "") if active else shell.run(ROOM.format(**places), ROOM_SECONDS)
+            if not stop:
+                stands = shell.run(STANDS.format(**places), ROOM_SECONDS)[1].strip()
+            code, said = (0, "") if stands == "active" else shell.run(ROOM.format(**places), ROOM_SECONDS)
     except LabError as error:
         return f"{error.message} (waited {SSH_SECONDS} s)"
-    if active:
+    demand_over(folder, stands)
+    where = (said.split() or ["an unknown place"])[-1][:200]
+    return f"the guest's disk is full at {where}" if code else ""
+
+
+def demand_over(folder: Path, stands: str) -> None:
+    """LabError for a session that runs in the guest, or that `lab run --resume` could let go on."""
+    if stands == "active":
         raise LabError(
             "the session is still running", "`lab finish` asks it to end, `lab collect --stop` stops it now"
         )
-    where = (said.split() or ["an unknown place"])[-1][:200]
-    return f"the guest's disk is full at {where}" if code else ""
+    is_whole = all((folder / name).is_file() for name in ("run.json", "gateway.json"))
+    if stands == "open" and is_whole and run_summary(EventTail(folder).poll()) is None:
+        begun = "stands still" if next(read_lines(folder / EVENTS), None) else "never began"
+        raise LabError(
+            f"run {folder.name} is not over: its session {begun}, and its gateway would go with it",
+            f"`lab run --resume {folder.name}` goes on with it;"
+            " `lab collect --stop` gives that up and brings home what there is",
+        )
 
 
 def _ask(lab: Lab, folder: Path, target: Path, stop: bool, on_task: Callable[[str], None]) -> str:

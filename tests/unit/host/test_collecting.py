@@ -163,6 +163,46 @@ def test_the_tasks_whose_failure_does_not_lead_to_the_disks_exist():
     assert set(collecting.NOT_THE_GUESTS) <= set(tasks)
 
 
+@pytest.mark.parametrize(
+    ("events", "word"), [("", "never began"), ('{"id": 1, "event_type": "RUN_STARTED"}\n', "stands still")]
+)
+def test_a_run_that_could_go_on_is_not_collected_before_that_is_said(mute, folder, events, word):
+    for name in ("run.json", "gateway.json"):
+        (folder / name).write_text("{}")
+    (folder / "events.jsonl").write_text(events)
+    with pytest.raises(LabError, match=f"{RUN_ID} is not over: its session {word}") as caught:
+        collecting.demand_over(folder, "open")
+    assert f"`lab run --resume {RUN_ID}`" in caught.value.hint and "`lab collect --stop`" in caught.value.hint
+
+
+def test_a_run_that_is_over_or_can_never_go_on_is_collected_without_a_word(mute, folder):
+    collecting.demand_over(folder, "open")  # run.json and gateway.json are gone: nothing could resume it
+    for name in ("run.json", "gateway.json"):
+        (folder / name).write_text("{}")
+    for stands in ("sealed", ""):
+        collecting.demand_over(folder, stands)
+    (folder / "events.jsonl").write_text('{"id": 2, "event_type": "RUN_SEALED", "sanitized_output": "{}"}\n')
+    collecting.demand_over(folder, "open")
+    with pytest.raises(LabError, match="still running"):
+        collecting.demand_over(folder, "active")
+
+
+@pytest.mark.parametrize("stands", ["active", "sealed", "open", ""])
+def test_the_guest_is_asked_where_its_session_stands(tmp_path, stands):
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(f"#!/bin/sh\n[ {stands or 'none'} = active ]\n")
+    systemctl.chmod(0o755)
+    telemetry = tmp_path / "telemetry"
+    if stands:
+        (telemetry / "sealed").mkdir(parents=True)
+    if stands == "sealed":
+        (telemetry / "sealed/run.db").touch()
+    command = ["sh", "-c", collecting.STANDS.format(telemetry=telemetry)]
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    said = subprocess.run(command, capture_output=True, text=True, timeout=30, env=os.environ | path)
+    assert said.stdout.strip() == stands
+
+
 def room(telemetry, mirror):
     command = ["sh", "-c", collecting.ROOM.format(telemetry=telemetry, mirror=mirror)]
     return subprocess.run(command, capture_output=True, text=True, timeout=30)
