@@ -7,6 +7,7 @@ kernel never heard of it, and udev waited for ever.
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import time
 from typing import Any
@@ -19,6 +20,8 @@ STILL_SECONDS = 120.0
 STILL_CORES = 0.1  # of a processor's core; an emulated guest that boots takes one and more
 RESETS = 2
 LOOK_SECONDS = 1.0
+BOOT_ID = "/proc/sys/kernel/random/boot_id"  # in the guest: what its kernel calls this boot
+_NAMED = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def wait(hypervisor: Hypervisor, name: str, address: str, seconds: float = 900, port: int = SSH_PORT) -> int:
@@ -41,6 +44,11 @@ def wait(hypervisor: Hypervisor, name: str, address: str, seconds: float = 900, 
                 resets, stillness = resets + 1, Stillness()
         time.sleep(LOOK_SECONDS)
     return resets
+
+
+def named(said: str) -> str:
+    """The boot id that a guest tells; empty where that is none."""
+    return said.strip() if _NAMED.fullmatch(said.strip()) else ""
 
 
 class Stillness:

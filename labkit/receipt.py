@@ -14,13 +14,15 @@ COLD = "cold boot"  # the mode of a revert that could not resume
 class Receipt:
     """What a revert did and what was checked afterwards.
 
-    checks: name to {"holds": bool, "detail": str}. seconds: name of a part to its duration.
+    checks: name to {"holds": bool, "detail": str}. seconds: name of a part to its duration. boot_id: of the
+    guest; empty where it told none. Guests resumed from one snapshot have the same one until they boot.
     """
 
     name: str
     at: str
     mode: str = "resumed"
     reason: str = ""
+    boot_id: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     checks: dict[str, dict[str, Any]] = field(default_factory=dict)
 

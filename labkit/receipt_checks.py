@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from labkit import disks, state
+from labkit import boot, disks, state
 from labkit.guest import Hypervisor
 from labkit.place import Place
 from labkit.receipt import Receipt
@@ -21,19 +21,16 @@ MAX_CLOCK_ERROR_SECONDS = 2.0
 
 
 def check_inside(place: Place, found: dict[str, Any], receipt: Receipt) -> None:
-    """One command over SSH answers for clock, marker and address; then a new marker is written."""
+    """One command over SSH answers for clock, marker, address and boot; then a new marker is written."""
     old = state.read(place.dir).get("marker", "")
     new = f"/var/tmp/lab-marker-{secrets.token_hex(8)}"
     with Shell(place.address, place.keys_dir, seconds=60) as shell:
         key = shell.client.get_transport().get_remote_server_key().get_base64()
         before = time.time()
-        # Shell builtins alone: each program started costs an emulated guest a tenth of a second.
-        _, answer = shell.run(
-            f"echo $EPOCHREALTIME; test -n '{old}' && test -e '{old}' && echo there || echo gone;"
-            f" set -- $SSH_CONNECTION; echo $3; : > {new} && echo written; sync -f {new} >/dev/null 2>&1 &"
-        )
+        _, answer = shell.run(_question(old, new))
         after = time.time()
-    clock, marker, addresses, written = (answer.splitlines() + [""] * 4)[:4]
+    clock, marker, addresses, written, told = (answer.splitlines() + [""] * 5)[:5]
+    receipt.boot_id = boot.named(told)
     error = _clock_error(clock, before, after)
     receipt.check("clock", error <= MAX_CLOCK_ERROR_SECONDS, f"{error:.2f} s off the host's")
     receipt.check(
@@ -47,6 +44,15 @@ def check_inside(place: Place, found: dict[str, Any], receipt: Receipt) -> None:
         "host key", key == found["host_key"], "as pinned" if key == found["host_key"] else "another key"
     )
     state.update(place.dir, marker=new)
+
+
+def _question(old: str, new: str) -> str:
+    """Shell builtins alone: each program started costs an emulated guest a tenth of a second."""
+    return (
+        f"echo $EPOCHREALTIME; test -n '{old}' && test -e '{old}' && echo there || echo gone;"
+        f" set -- $SSH_CONNECTION; echo $3; : > {new} && echo written || echo;"
+        f" read -r boot < {boot.BOOT_ID}; echo $boot; sync -f {new} >/dev/null 2>&1 &"
+    )
 
 
 def _clock_error(answer: str, before: float, after: float) -> float:

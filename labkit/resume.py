@@ -34,12 +34,16 @@ LOOK_SECONDS = 60
 ANSWER_SECONDS = 10.0  # a gateway on a busy host; one that was stopped or hangs takes none
 GIVE_UP = "`lab collect` brings home what there is"
 
-# Asked of the guest in one go: does the service run, whose record is there, which token does it hold.
+# Asked of the guest in one go: does the service run, whose record is there, which token and boot has it.
 LOOK = """
 import hashlib, json, sqlite3, subprocess, sys
-telemetry, found = sys.argv[1], {"run": None, "sealed": False, "token_sha256": None}
+telemetry, found = sys.argv[1], {"run": None, "sealed": False, "token_sha256": None, "boot_id": ""}
 active = subprocess.run(["systemctl", "is-active", "--quiet", "lab-harness.service"])
 found["active"] = active.returncode == 0
+try:
+    found["boot_id"] = open("/proc/sys/kernel/random/boot_id").read().strip()
+except OSError:
+    pass  # then it is not known, and the ledger says so
 try:
     settings = json.load(open("/etc/lab-harness/run.json"))
     found["token_sha256"] = hashlib.sha256(settings["token"].encode()).hexdigest()
@@ -62,6 +66,7 @@ class Held:
     run: str | None
     sealed: bool
     token_sha256: str | None
+    boot_id: str = ""
 
 
 def resume(lab: Lab, which: str, progress: Progress) -> Path:
@@ -78,14 +83,15 @@ def resume(lab: Lab, which: str, progress: Progress) -> Path:
     demand_same(folder.name, held, lab.name)
     if held.active:
         demand_token(folder.name, held, config)
-        if process.alive(folder) and process.answers(config, ANSWER_SECONDS):
+        announced = config.boot_id in ("", held.boot_id)
+        if announced and process.alive(folder) and process.answers(config, ANSWER_SECONDS):
             progress.say("guest, session and gateway are at work: there was nothing to resume")
             return folder
     if process.alive(folder):
         progress.say("ending the gateway that is there, to start it anew on its record")
     process.stop(folder)
     token = None if held.active else secrets.token_urlsafe(32)
-    _start_gateway(lab, folder, _continued(folder, config, token), progress)
+    _start_gateway(lab, folder, _continued(folder, config, held, token), progress)
     if token:
         _start_session(lab, folder, token, progress)
     return folder
@@ -183,10 +189,10 @@ def held_from(said: str, name: str) -> Held:
         ) from error
 
 
-def _continued(folder: Path, config: GatewayConfig, token: str | None) -> GatewayConfig:
-    """The same settings; the time in which nothing happened is no part of the wall limit."""
+def _continued(folder: Path, config: GatewayConfig, held: Held, token: str | None) -> GatewayConfig:
+    """The same settings, and the guest's boot of now; the time of standstill is no part of the wall limit."""
     downtime = config.downtime_seconds + max(0.0, time.time() - _last_sign(folder, config))
-    changes: dict[str, Any] = {"downtime_seconds": round(downtime, 1)}
+    changes: dict[str, Any] = {"downtime_seconds": round(downtime, 1), "boot_id": boot.named(held.boot_id)}
     if token:
         changes["token_sha256"] = token_hash(token)
     return dataclasses.replace(config, **changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import secrets
 from collections.abc import Iterator
@@ -80,7 +81,7 @@ def begin(
     put = network_gate.switch if keep else network_gate.at_next_start
     put(lab, wanted.network)  # before the guest's first instruction
     with progress.step("going on with the guest as it is" if keep else "reverting to the snapshot"):
-        _bring_up(where, keep, progress)
+        gateway = dataclasses.replace(gateway, boot_id=_bring_up(where, keep, progress))
     progress.say(network_gate.SAID[wanted.network])
     if wanted.network == network_gate.SEALED:
         with progress.step("trying to reach this host from the sealed guest"):
@@ -164,12 +165,13 @@ def watchable(lab: Lab) -> Path:
     return folder
 
 
-def _bring_up(where: snapshot.Place, keep: bool, progress: Progress) -> None:
+def _bring_up(where: snapshot.Place, keep: bool, progress: Progress) -> str:
+    """Returns the guest's boot id; empty where it tells none."""
     if not keep:
         receipt = snapshot.revert(where)
         receipt.demand()
         progress.say(receipt.line())
-        return
+        return receipt.boot_id
     with Hypervisor() as hypervisor:
         found = hypervisor.state(where.name)
         if found == "absent":
@@ -181,3 +183,4 @@ def _bring_up(where: snapshot.Place, keep: bool, progress: Progress) -> None:
         boot.wait(hypervisor, where.name, where.address)
     with Shell(where.address, where.keys_dir, seconds=BOOT_SECONDS) as shell:
         shell.run(END_HARNESS)  # of a run that was thrown away: the new one could not start beside it
+        return boot.named(shell.run(f"cat {boot.BOOT_ID}")[1])

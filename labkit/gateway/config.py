@@ -51,6 +51,7 @@ class GatewayConfig:
     rehearsal_latency_seconds: float = 0.3
     downtime_seconds: float = 0.0  # in which a resumed run stood still; no part of its wall limit
     nonce: str = ""  # of this start of the run; telemetry of another one is refused. Empty: none is asked for
+    boot_id: str = ""  # of the guest, as the host saw it when it started the session; empty: it did not
     guest_address: str = ""  # the only source the token is good from; empty: any
     token_life_seconds: float = 6 * 3600.0  # without a word from the guest; each word renews it
     day_budget_usd: float = 0.0  # for all runs of this host together; 0: no cap

@@ -31,14 +31,6 @@ class EventTail:
         return [row for line in whole.splitlines() for row in parse_line(line)]
 
 
-def nonce_of(row: dict) -> str:
-    """The run's nonce as RUN_STARTED tells it; empty where it tells none."""
-    try:
-        return str(json.loads(row.get("sanitized_output") or "")["nonce"])
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return ""
-
-
 def run_summary(rows: list[dict]) -> dict | None:
     """The run summary out of a RUN_SEALED row among `rows`; None when there is none."""
     for row in rows:

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 from labkit.gateway import chain
 from labkit.gateway.chain import Chain
-from labkit.gateway.events import nonce_of, run_summary
+from labkit.gateway.events import run_summary
 from labkit.gateway.files import read_lines
+from labkit.gateway.origin import TOLD_BY, Origin
 from labkit.gateway.rows import BadEvents, Pairs, Row, checked, known_by, opened
 from labkit.gateway.views import EVENTS, REQUESTS, View, request_line
 
@@ -43,9 +44,12 @@ class Answer(NamedTuple):
 class Ledger:
     """Everything heard in one run: each event id once, durable before `accept` returns. For any thread."""
 
-    def __init__(self, run_dir: Path, run_id: str, nonce: str = "") -> None:
-        """nonce: what RUN_STARTED must carry; empty for a run of a kit that had none."""
-        self.run_id, self.nonce = run_id, nonce
+    def __init__(self, run_dir: Path, run_id: str, nonce: str = "", boot_id: str = "") -> None:
+        """nonce: what RUN_STARTED must carry; empty for a run of a kit that had none.
+
+        boot_id: the guest's boot from now on, as this host saw it; empty where it did not.
+        """
+        self.run_id, self._origin = run_id, Origin(nonce, boot_id)
         self.watermark = 0  # every id up to this one is held
         self._above: set[int] = set()  # ids held beyond a gap
         self._places: dict[int, int] = {}  # id -> where in the ledger its line begins
@@ -156,12 +160,13 @@ class Ledger:
 
     def _open(self, run_dir: Path) -> None:
         """The first record names the run; each start of a gateway is one more."""
-        about = {"run_id": self.run_id, "nonce": self.nonce}
+        about = {"run_id": self.run_id, **self._origin.facts}
         odd = {"broken": self._chain.broken, "restored": self._chain.restored}
         if self._chain.head.n == 0:
             self._adopt(run_dir, about)
         else:
             self.note("started", **about, **{name: value for name, value in odd.items() if value})
+        self._origin.boots.announce(about)
         if self._chain.broken:
             log.error("%s: %s; it goes on from there", chain.LEDGER, self._chain.broken)
         self._chain.keep_head()
@@ -182,7 +187,9 @@ class Ledger:
         if not isinstance(body, dict):
             return
         number = body.get("id")
-        if kind == "event" and type(number) is int:
+        if kind in ("opened", "started"):
+            self._origin.boots.announce(body)
+        elif kind == "event" and type(number) is int:
             self._note(body, place)
         elif kind == "conflict" and type(number) is int:
             self._conflicts.add((number, _digest(known_by(body))))
@@ -197,9 +204,9 @@ class Ledger:
             raise ForeignRun(f"this gateway serves run {self.run_id}")
         rows = [checked(body, text) for body, text in pairs]
         for row in rows:
-            if row.body["event_type"] == "RUN_STARTED" and self.nonce and nonce_of(row.body) != self.nonce:
-                self.refused("another start", id=row.id, nonce=nonce_of(row.body)[:80])
-                raise ForeignRun(f"event {row.id} belongs to another start of run {self.run_id}")
+            if row.body["event_type"] in TOLD_BY and (other := self._origin.other(row.body)):
+                self.refused(**other, id=row.id)
+                raise ForeignRun(f"event {row.id} belongs to {other['why']} of run {self.run_id}")
         return rows
 
     def _sorted(self, rows: list[Row]) -> tuple[list[Row], list[Row]]:

@@ -103,7 +103,7 @@ def _watchdog(
 
 def _ledger(run_dir: Path, config: GatewayConfig) -> Ledger:
     try:
-        return Ledger(run_dir, config.run_id, config.nonce)
+        return Ledger(run_dir, config.run_id, config.nonce, config.boot_id)
     except OSError as error:
         message = f"the ledger in {run_dir} cannot be written: {error.strerror}"
         raise LabError(message, "`df -h` shows whether the disk is full; then repeat") from None

@@ -9,6 +9,7 @@ from typing import Any
 
 from labkit.gateway import chain, views
 from labkit.gateway.files import parse_line, text_of
+from labkit.gateway.origin import OTHER_BOOT
 from labkit.verification.evidence import LEDGER, Evidence, Ledger
 from labkit.verification.findings import ALTERED, FORGED, MISSING, REPLAYED, TRUNCATED, Finding
 
@@ -135,6 +136,11 @@ def _skips(index: int, wanted: list[bytes], there: list[bytes]) -> bool:
 
 
 def _refused(ledger: Ledger) -> list[Finding]:
-    """With the run's own token somebody pushed what belongs to another run or start: it was not taken."""
-    numbered = [(r.get("n"), r["body"]) for r in ledger.records if r.get("kind") == "refused"]
+    """With the run's own token somebody pushed what belongs to another run or start: it was not taken.
+
+    Rows of a boot that this host heard of only afterwards came again, and were.
+    """
+    refused = [(r.get("n"), r["body"]) for r in ledger.records if r.get("kind") == "refused"]
+    later = ledger.boots.announced
+    numbered = [(n, b) for n, b in refused if b.get("why") != OTHER_BOOT or b.get("boot_id") not in later]
     return [_line(REPLAYED, n, f"telemetry was refused: {json.dumps(body)[:200]}") for n, body in numbered]

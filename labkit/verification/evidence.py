@@ -13,7 +13,8 @@ from typing import Any
 from labkit.analysis import sqlite_file
 from labkit.errors import LabError
 from labkit.gateway import chain, config
-from labkit.gateway.events import nonce_of, run_summary
+from labkit.gateway.events import run_summary
+from labkit.gateway.origin import Boots, nonce_of
 from labkit.gateway.rows import COLUMNS
 
 LEDGER = f"gateway/{chain.LEDGER}"
@@ -35,6 +36,7 @@ class Ledger:
     refused: list[Row] = field(default_factory=list)
     run_id: str = ""
     nonce: str = ""
+    boots: Boots = field(default_factory=Boots)  # all of them, whenever they were announced
     adopted: int = 0
 
     @property
@@ -146,7 +148,9 @@ def _sort(ledger: Ledger, record: dict, body: Row) -> None:
         ledger.conflicts.append(body)
     elif kind == "refused":
         ledger.refused.append(body)
-    elif kind == "opened":
+    elif kind in ("opened", "started"):
+        ledger.boots.announce(body)
+    if kind == "opened":
         ledger.run_id, ledger.nonce = str(body.get("run_id")), str(body.get("nonce") or "")
         ledger.adopted = body["adopted"] if type(body.get("adopted")) is int else 0
 

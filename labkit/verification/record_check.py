@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from labkit.verification import mirror_check, session_check
+from labkit.verification import boot_check, mirror_check, session_check
 from labkit.verification.evidence import KEYS, TABLES, Evidence, Row, content, told_nonce
 from labkit.verification.findings import ALTERED, FORGED, MISSING, REPLAYED, TRUNCATED, Finding, of_run_db
 
@@ -21,7 +21,8 @@ def check(evidence: Evidence) -> list[Finding]:
     if found := _twice(evidence):
         return found  # it can't be told which of them to compare
     found = [*_rows(evidence), *_holes(evidence), *_conflicts(evidence)]
-    return [*found, *session_check.check(evidence), *mirror_check.check(evidence)]
+    found += [*session_check.check(evidence), *boot_check.check(evidence)]
+    return [*found, *mirror_check.check(evidence)]
 
 
 def _other_run(evidence: Evidence) -> list[Finding]:

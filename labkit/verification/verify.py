@@ -26,6 +26,7 @@ ON_ITS_WORD = (
     "what a command really did: the host sees what the model asked for and what it was told",
     "contents of notes, scripts, backup, outputs and console.log: no line of the ledger covers them",
 )
+UNKNOWN_BOOT = "this host did not know the guest's boot: only the nonce tells this start from another"
 ON_THE_SUMS = (
     "whoever can write the whole folder can make SHA256SUMS anew: compare its own sum with one kept elsewhere"
 )
@@ -134,5 +135,7 @@ def _against_the_ledger(found: Evidence, report: Report) -> None:
         report.notes.append(
             f"older than the chain: {amount(ledger.adopted, 'records')}; a kit without one began the run"
         )
+    if not ledger.boots.known:
+        report.notes.append(UNKNOWN_BOOT)
     if found.sealed_summary is None:
         report.notes.append("the run was not sealed")

@@ -55,7 +55,7 @@ class InProcess:
         self.restart()
 
     def restart(self) -> None:
-        self.ledger = Ledger(self.folder, self.config.run_id, self.config.nonce)
+        self.ledger = Ledger(self.folder, self.config.run_id, self.config.nonce, self.config.boot_id)
         self.budget = Budget(self.folder, self.config, self.ledger)
         relay = Relay(self.config, self.budget, self.provider)  # type: ignore[arg-type]
         self.app = app.build(self.folder, self.config, self.ledger, relay)

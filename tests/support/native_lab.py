@@ -16,6 +16,7 @@ import httpx2
 import yaml
 from loopback import RUN_ID, gateway_config
 
+from harness.machine import boot_id
 from harness.settings import Settings
 from labkit.gateway import process
 from labkit.gateway.events import EventTail
@@ -42,6 +43,7 @@ class Lab:
             rehearsal_latency_seconds=0.02,
             nonce=NONCE,
             guest_address="127.0.0.1",
+            boot_id=boot_id(),  # the harness runs on this machine
         )
         (self.base / "run.json").write_text(json.dumps(self._settings()))
 

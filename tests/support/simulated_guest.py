@@ -113,12 +113,16 @@ class Guest:
         self.context = Context(SYSTEM, 6, 3)
         self.context.steps, self.watermark = list(self.saved), 0
         if not self.recorder.query("SELECT 1 FROM execution_logs"):
-            self.recorder.event("RUN_STARTED", sanitized_output=json.dumps({"nonce": self.config.nonce}))
+            self.recorder.event("RUN_STARTED", sanitized_output=json.dumps(self._origin()))
             self.recorder.checkpoint({"run_id": self.config.run_id})
             self.recorder.prompt("worker", SYSTEM, hashlib.sha256(SYSTEM.encode()).hexdigest())
             return
-        self.recorder.event("RESUMED", sanitized_output="goes on")
+        boot = self._origin()["boot_id"]
+        self.recorder.event("RESUMED", sanitized_output=f"goes on after step 1; boot {boot}")
         session.answer_open_calls(self.recorder, session.INTERRUPTED)
+
+    def _origin(self) -> dict:
+        return {"nonce": self.config.nonce, "boot_id": self.gateway.config.boot_id}
 
     def step(self) -> None:
         self.number += 1

@@ -40,11 +40,12 @@ def test_each_line_names_the_hash_of_the_line_before(tmp_path, event):
     assert vars(chain.end_of(tmp_path)) == {"n": number, "sha256": prev}
 
 
-def test_the_first_record_names_run_and_nonce_and_each_start_is_one_more(tmp_path):
-    for _ in range(2):
-        Ledger(tmp_path, "r", "n").close()
-    first = json.loads(lines(tmp_path)[0])
-    assert (first["kind"], first["body"]) == ("opened", {"run_id": "r", "nonce": "n"})
+def test_the_first_record_names_run_nonce_and_boot_and_each_start_is_one_more(tmp_path):
+    for boot in ("b1", "b2"):
+        Ledger(tmp_path, "r", "n", boot).close()
+    records = [json.loads(line) for line in lines(tmp_path)]
+    assert records[0]["body"] == {"run_id": "r", "nonce": "n", "boot_id": "b1"}
+    assert records[2]["body"] == {"run_id": "r", "nonce": "n", "boot_id": "b2"}
     assert kinds(tmp_path) == ["opened", "stopped", "started", "stopped"]
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
-from labkit import disks, receipt_checks, session, snapshot, state
+from labkit import boot, disks, receipt_checks, session, snapshot, state
 from labkit.errors import EVIDENCE, LabError
 from labkit.receipt import Receipt
 
@@ -59,6 +63,18 @@ def test_the_clocks_error_is_what_lies_outside_the_moment_it_was_read(answer, er
 @pytest.mark.parametrize("answer", ["", "date: not found", "nan"])
 def test_a_clock_that_cannot_be_read_is_infinitely_wrong(answer):
     assert not receipt_checks._clock_error(answer, 1000.0, 1001.0) <= receipt_checks.MAX_CLOCK_ERROR_SECONDS
+
+
+def test_the_guest_is_asked_for_clock_marker_address_and_boot_in_one_go(tmp_path):
+    old, new = tmp_path / "old marker", tmp_path / "new"
+    old.touch()
+    environment = {"PATH": os.environ["PATH"], "SSH_CONNECTION": "192.0.2.1 5 192.0.2.9 22"}
+    line = ["bash", "-c", receipt_checks._question(str(old), str(new))]
+    done = subprocess.run(line, capture_output=True, text=True, env=environment, check=True)
+    clock, *rest = done.stdout.splitlines()
+    assert abs(float(clock) - time.time()) < 60 and new.exists()
+    assert rest == ["there", "192.0.2.9", "written", Path(boot.BOOT_ID).read_text().strip()]
+    assert boot.named(rest[-1]) == rest[-1] and boot.named("bash: no such file") == ""
 
 
 @pytest.fixture

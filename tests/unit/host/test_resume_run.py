@@ -10,10 +10,12 @@ import sqlite3
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from labkit import advice, guest, ownership, plan, resume, session, state
+from labkit.boot import BOOT_ID
 from labkit.errors import NOT_READY, UNREACHABLE, USAGE, LabError
 from labkit.gateway.config import GatewayConfig, token_hash
 from labkit.progress import Progress
@@ -21,6 +23,8 @@ from labkit.progress import Progress
 RUN_ID = "20261129-201202-b0dd88"
 OTHER = "20261130-080000-aaaaaa"
 TOKEN = "the-token-of-this-run"
+BOOT = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
+HELD = resume.Held(active=False, run=RUN_ID, sealed=False, token_sha256=None)
 
 
 @pytest.fixture
@@ -102,13 +106,21 @@ def test_the_gateway_goes_on_with_the_same_settings_and_no_time_lost(folder):
     (folder / "events.jsonl").write_text("")
     hour_ago = time.time() - 3600
     os.utime(folder / "events.jsonl", (hour_ago, hour_ago))
-    after = resume._continued(folder, before, None)
+    after = resume._continued(folder, before, HELD, None)
     assert 3600 <= after.downtime_seconds < 3700 and after.token_sha256 == before.token_sha256
     assert dataclasses.replace(after, downtime_seconds=0.0) == before
 
 
+@pytest.mark.parametrize("told", ["", "no boot id", f"{BOOT}\n{BOOT}"])
+def test_the_gateway_is_told_the_guests_boot_of_now_or_that_it_is_not_known(folder, told):
+    before = dataclasses.replace(GatewayConfig.load(folder), boot_id="an-earlier-boot")
+    now = dataclasses.replace(HELD, boot_id=BOOT)
+    assert resume._continued(folder, before, now, None).boot_id == BOOT
+    assert resume._continued(folder, before, dataclasses.replace(HELD, boot_id=told), None).boot_id == ""
+
+
 def test_a_new_token_takes_the_place_of_the_old_one(folder):
-    after = resume._continued(folder, GatewayConfig.load(folder), "another")
+    after = resume._continued(folder, GatewayConfig.load(folder), HELD, "another")
     assert after.token_sha256 == token_hash("another")
 
 
@@ -192,7 +204,8 @@ def asked(tmp_path):
 
 def test_the_guest_is_asked_for_service_record_and_token_in_one_go(asked):
     held = asked(run_id=OTHER, status="running")
-    assert held == resume.Held(active=False, run=OTHER, sealed=False, token_sha256=token_hash(TOKEN))
+    boot = Path(BOOT_ID).read_text().strip()
+    assert held == resume.Held(False, OTHER, sealed=False, token_sha256=token_hash(TOKEN), boot_id=boot)
 
 
 def test_a_record_with_a_summary_is_sealed(asked):

@@ -257,11 +257,10 @@ def test_a_second_start_in_the_midst_of_the_work_is_forged(liar):
     assert liar.tell() == ("forged", f"event {place + 1}")
 
 
-@pytest.mark.parametrize(
-    "told", [{"cost_usd": 0.0}, {"prompt_tokens": 5}, {"inspector_blocks": 0}, {"nudges": 0}]
-)
-def test_a_seal_that_adds_up_to_something_else_than_the_record_is_altered(liar, told):
-    liar.seal_says(**told)
+@pytest.mark.parametrize("name", ["cost_usd", "prompt_tokens", "inspector_blocks", "nudges"])
+def test_a_seal_that_adds_up_to_something_else_than_the_record_is_altered(liar, name):
+    true = json.loads(liar.events[-1]["sanitized_output"])[name]
+    liar.seal_says(**{name: true + 1})
     assert liar.tell() == ("altered", f"event {len(liar.events)}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import tempfile
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ def played(place, make_config):
             try:
                 if guest_died:
                     lives, guest_died = lives + 1, False
+                    boots(guest, chance, lives)
                     guest.begin()
                 guest.step()
             except (Crash, BaseExceptionGroup):
@@ -43,12 +45,20 @@ def played(place, make_config):
             if guest_died or chance.random() < 0.05:
                 guest.gateway.restart()
         if guest_died:
+            boots(guest, chance, lives + 1)
             guest.begin()
         if seed % 5:
             guest.seal()
         return guest.collect(), lives
 
     return play
+
+
+def boots(guest: Guest, chance: random.Random, life: int) -> None:
+    """Most times it went down with its machine, and the host announces the boot that it sees then."""
+    if life == 1 or chance.random() < 0.7:
+        guest.gateway.config = dataclasses.replace(guest.config, boot_id=f"boot-{life}")
+        guest.gateway.restart()
 
 
 @pytest.fixture
