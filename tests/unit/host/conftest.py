@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import driver_guest
 import pytest
 import yaml
 
-from labkit import config, snapshot, state
+from labkit import config, guest, snapshot, state
 from labkit.config import Lab
 
 MANIFEST = {
@@ -65,6 +66,22 @@ def write_manifest(lab: Lab, **changes: Any) -> dict[str, Any]:
 @pytest.fixture
 def with_manifest() -> Callable[..., dict[str, Any]]:
     return write_manifest
+
+
+@pytest.fixture
+def hypervisor(monkeypatch) -> Iterator[guest.Hypervisor]:
+    """libvirt's test driver in place of the machine's own, also for connections the kit opens itself."""
+    monkeypatch.setattr(guest.Hypervisor.__init__, "__defaults__", (driver_guest.URI,))
+    with driver_guest.connected() as connected:
+        yield connected
+
+
+@pytest.fixture
+def running(hypervisor) -> guest.Hypervisor:
+    """A guest that the test driver holds for a running one."""
+    hypervisor.ensure_domain("unit", driver_guest.XML, driver_guest.UUID)
+    hypervisor.start("unit")
+    return hypervisor
 
 
 @pytest.fixture

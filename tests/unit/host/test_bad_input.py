@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import libvirt
 import pytest
 import synthetic_run
+from driver_guest import UUID, XML
 from loopback import until
 
 from labkit import (
@@ -40,11 +41,6 @@ from labkit.gateway.config import GatewayConfig
 ENSURE_LIBVIRT = host.ensure_libvirt
 
 RUN_ID = "20261129-201202-b0dd88"
-UUID = "11111111-2222-4333-8444-555555555555"
-XML = (
-    "<domain type='test'><name>unit</name><memory>65536</memory><vcpu>1</vcpu>"
-    "<os><type>hvm</type></os></domain>"
-)
 PAID = {"run_provider": "paid", "run_model": "test/model"}
 
 
@@ -85,14 +81,9 @@ def built(lab, with_manifest):
 
 
 @pytest.fixture
-def defined():
-    with guest.Hypervisor() as hypervisor:
-        hypervisor.ensure_domain("unit", XML, UUID)
-        yield hypervisor
-        domain = hypervisor.domain("unit")
-        if domain.isActive():
-            domain.destroy()
-        domain.undefine()
+def defined(hypervisor):
+    hypervisor.ensure_domain("unit", XML, UUID)
+    return hypervisor
 
 
 def test_without_the_libvirt_binding_the_sentence_says_so(typed, built, monkeypatch):

@@ -11,17 +11,13 @@ import guest_disks
 import pytest
 import synthetic_run
 import yaml
+from driver_guest import UUID
 
-from labkit import collecting, config, guest, state
+from labkit import collecting, config, state
 from labkit.errors import UNREACHABLE, LabError
 from labkit.gateway import commands, pidfile
 
 RUN_ID = synthetic_run.RUN_ID
-UUID = "11111111-2222-4333-8444-555555555555"
-XML = (
-    "<domain type='test'><name>unit</name><memory>65536</memory><vcpu>1</vcpu>"
-    "<os><type>hvm</type></os></domain>"
-)
 pytestmark = pytest.mark.skipif(
     bool(guest_disks.missing()), reason=f"not installed: {', '.join(guest_disks.missing())}"
 )
@@ -52,18 +48,6 @@ def folder(mute, tmp_path, monkeypatch):
     (mute.keys_dir / "known_hosts").write_text("")
     guest_disks.build(mute.disks_dir, guest_disks.trees(tmp_path / "trees"))
     return made
-
-
-@pytest.fixture
-def running(monkeypatch):
-    """A guest that libvirt's test driver holds for a running one."""
-    monkeypatch.setattr(guest.Hypervisor.__init__, "__defaults__", ("test:///default",))
-    with guest.Hypervisor() as connected:
-        connected.ensure_domain("unit", XML, UUID)
-        connected.start("unit")
-        yield connected
-        connected.stop("unit")
-        connected.domain("unit").undefine()
 
 
 def manifest(target):

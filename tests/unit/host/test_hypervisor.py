@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from driver_guest import UUID
 
 from labkit import ownership, state
 from labkit.errors import LabError
 from labkit.guest import Hypervisor
 
-URI = "test:///default"
-UUID = "11111111-2222-4333-8444-555555555555"
 OTHER = "99999999-2222-4333-8444-555555555555"
 
 
@@ -23,21 +22,6 @@ def domain_xml(name: str = "unit", memory: int = 64, disk: str = "/somewhere/dis
 
 
 NETWORK = "<network><name>unit</name><ip address='192.168.77.1' netmask='255.255.255.0'/></network>"
-
-
-@pytest.fixture
-def hypervisor():
-    """The driver's objects outlive a connection within one process, so what a test defined goes again."""
-    with Hypervisor(URI) as connected:
-        yield connected
-        if domain := connected.domain("unit"):
-            if domain.isActive():
-                domain.destroy()
-            domain.undefine()
-        if network := connected.network("unit"):
-            if network.isActive():
-                network.destroy()
-            network.undefine()
 
 
 def test_a_libvirt_that_does_not_answer_is_said_with_the_cure():

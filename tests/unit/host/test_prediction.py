@@ -23,7 +23,6 @@ from labkit import (
 from labkit.errors import EVIDENCE, LabError
 from labkit.prediction import BUILD, CONVERGE, NOTHING, REBUILD, REDEFINE
 
-URI = "test:///default"
 NETWORK = "<network><name>unit</name><ip address='192.168.77.1' netmask='255.255.255.0'/></network>"
 FROZEN = {"system.qcow2": b"system", "data.qcow2": b"data"}
 
@@ -35,18 +34,6 @@ def domain_xml(lab, memory: int = 64) -> str:
         f"<disk type='file' device='disk'><source file='{lab.disks_dir}/system.qcow2'/>"
         "<target dev='vda' bus='virtio'/></disk></devices></domain>"
     )
-
-
-@pytest.fixture
-def hypervisor(monkeypatch):
-    monkeypatch.setattr(guest.Hypervisor.__init__, "__defaults__", (URI,))
-    with guest.Hypervisor() as connected:
-        yield connected
-        for found in (connected.domain("unit"), connected.network("unit")):
-            if found:
-                if found.isActive():
-                    found.destroy()
-                found.undefine()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from driver_guest import UUID, XML
 
 from labkit import advice, guest, network_gate, presence, session, state, status, switching
 from labkit.errors import UNREACHABLE, LabError
@@ -12,35 +13,11 @@ from labkit.gateway import commands, pidfile
 from labkit.watch import watch
 
 RUN_ID = "20261129-201202-b0dd88"
-UUID = "11111111-2222-4333-8444-555555555555"
-XML = (
-    "<domain type='test'><name>unit</name><memory>65536</memory><vcpu>1</vcpu>"
-    "<os><type>hvm</type></os></domain>"
-)
-
-
-@pytest.fixture
-def hypervisor(monkeypatch):
-    """libvirt's test driver in place of the machine's own, also for connections the kit opens itself."""
-    monkeypatch.setattr(guest.Hypervisor.__init__, "__defaults__", ("test:///default",))
-    with guest.Hypervisor() as connected:
-        yield connected
-        if domain := connected.domain("unit"):
-            if domain.isActive():
-                domain.destroy()
-            domain.undefine()
 
 
 @pytest.fixture
 def no_libvirt(monkeypatch):
     monkeypatch.setattr(guest.Hypervisor.__init__, "__defaults__", ("test:///nowhere/at/all.xml",))
-
-
-@pytest.fixture
-def running(hypervisor):
-    hypervisor.ensure_domain("unit", XML, UUID)
-    hypervisor.start("unit")
-    return hypervisor
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_domain_xml import rendered
 
-from labkit import guest, ownership, state
+from labkit import ownership, state
 from labkit.errors import LabError
 
 FIRST = {"domain_name": "unit", "domain_dir": "/var/lib/vm-lab/unit"}
@@ -17,19 +17,6 @@ SECOND = {
     "domain_guest_address": "192.168.152.10",
     "domain_guest_mac": "52:54:00:1a:b2:10",
 }
-
-
-@pytest.fixture
-def hypervisor(monkeypatch):
-    monkeypatch.setattr(guest.Hypervisor.__init__, "__defaults__", ("test:///default",))
-    with guest.Hypervisor() as connected:
-        yield connected
-        for name in ("unit", "unit2"):
-            for found in (connected.domain(name), connected.network(name)):
-                if found:
-                    if found.isActive():
-                        found.destroy()
-                    found.undefine()
 
 
 def simple_domain(name: str, folder: str) -> str:
