@@ -34,8 +34,15 @@ def wait(hypervisor: Hypervisor, name: str, seconds: float) -> None:
     _ask(hypervisor, name, "guest-ping", {}, time.monotonic() + seconds)
 
 
-def run(hypervisor: Hypervisor, name: str, argv: list[str], stdin: bytes = b"", seconds: float = 60) -> str:
-    """Run a program through the guest agent, as root; returns its output.
+def run(
+    hypervisor: Hypervisor,
+    name: str,
+    argv: list[str],
+    stdin: bytes = b"",
+    seconds: float = 60,
+    cure: str = "`lab revert` starts again from the snapshot",
+) -> str:
+    """Run a program through the guest agent, as root; returns its output. cure: what to type where it fails.
 
     For the moments in which SSH must not be used yet. Raises LabError (unreachable) when the
     agent does not answer within `seconds`, or the program fails.
@@ -60,7 +67,7 @@ def run(hypervisor: Hypervisor, name: str, argv: list[str], stdin: bytes = b"", 
         if time.monotonic() > deadline:
             raise LabError(
                 f"{argv[0]} did not end within {seconds:.0f} s in the guest {name}",
-                "`lab revert` starts again from the snapshot",
+                cure,
                 UNREACHABLE,
             )
         time.sleep(0.02)
@@ -69,7 +76,7 @@ def run(hypervisor: Hypervisor, name: str, argv: list[str], stdin: bytes = b"", 
         complaint = base64.b64decode(status.get("err-data", "")).decode(errors="replace").strip()
         raise LabError(
             f"{argv[0]} failed in the guest {name}: {complaint or output.strip()}",
-            "`lab ssh` looks inside; `lab revert` starts again from the snapshot",
+            f"`lab ssh` looks inside; {cure}",
             UNREACHABLE,
         )
     return output

@@ -26,6 +26,8 @@ from labkit.receipt import COLD, Receipt
 FORMAT = 2  # of the set, its manifest, and how a resumed guest is told the time
 RAM = "ram.save"
 FREEZE_PROGRAM = "/usr/local/sbin/lab-freeze"
+FREEZE_SECONDS = 300  # syncs, trims and waits; an emulated guest on a busy host took more than 60
+START_OVER = "`lab up` starts over"
 MANIFEST_KEYS = ("fingerprint", "host_key", "sha256", "taken_at", "verified", "versions")
 
 
@@ -93,7 +95,7 @@ def take(place: Place, fingerprint: str) -> dict[str, Any]:
 def _freeze(place: Place, new: Path, fingerprint: str) -> dict[str, Any]:
     """Fill the folder `new` with a whole set."""
     with Hypervisor() as hypervisor:
-        guest_agent.run(hypervisor, place.name, [FREEZE_PROGRAM])
+        guest_agent.run(hypervisor, place.name, [FREEZE_PROGRAM], seconds=FREEZE_SECONDS, cure=START_OVER)
         live = hypervisor.live_form(place.name)
         hypervisor.save(place.name, new / RAM)
         xml = hypervisor.saved_xml(new / RAM)
