@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from labkit import late
 from labkit.errors import UNREACHABLE, LabError
 
 PORT = 22
@@ -111,9 +111,11 @@ class Shell:
         try:
             yield
         except (self._paramiko.SSHException, OSError, EOFError) as error:
-            late = isinstance(error, TimeoutError)
-            what = f"did not finish a command within {seconds:.0f} s" if late else "broke the connection off"
-            reason = "" if late else f": {error}"
+            is_late = isinstance(error, TimeoutError)
+            what = (
+                f"did not finish a command within {seconds:.0f} s" if is_late else "broke the connection off"
+            )
+            reason = "" if is_late else f": {error}"
             raise LabError(
                 f"the guest at {self.address} {what}{reason}", "`lab status` shows its state", UNREACHABLE
             ) from error
@@ -122,24 +124,14 @@ class Shell:
 @contextlib.contextmanager
 def _closed_after(channel: Any, seconds: float) -> Iterator[None]:
     """TimeoutError when the block takes longer: paramiko waits without end for a mute or dripping guest."""
-    late = threading.Event()
-
-    def close() -> None:
-        late.set()
-        channel.close()
-
-    timer = threading.Timer(seconds, close)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except Exception as error:
-        if late.is_set():
-            raise TimeoutError from error
-        raise
-    finally:
-        timer.cancel()
-    if late.is_set():
+    with late.after(seconds, channel.close) as closed:
+        try:
+            yield
+        except Exception as error:
+            if closed.is_set():
+                raise TimeoutError from error
+            raise
+    if closed.is_set():
         raise TimeoutError
 
 

@@ -11,11 +11,12 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 from labkit.analysis.text import harmless
 from labkit.errors import EVIDENCE, NOT_READY, LabError
+from labkit.late import after
 
 MAGIC = b"SQLite format 3\0"
 
@@ -39,23 +40,9 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
             raise _damaged(path, str(error)) from error
 
 
-@contextmanager
-def deadline(connection, seconds: float) -> Iterator[threading.Event]:
+def deadline(connection, seconds: float) -> AbstractContextManager[threading.Event]:
     """Interrupts `connection` (sqlite3 or DuckDB) after `seconds`; the event says that it did."""
-    fired = threading.Event()
-
-    def stop() -> None:
-        fired.set()
-        connection.interrupt()
-
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield fired
-    finally:
-        timer.cancel()
-        timer.join()
+    return after(seconds, connection.interrupt)
 
 
 def quoted(identifier: str) -> str:
