@@ -1,7 +1,6 @@
-"""TESTS: a scripted Worker that does its work and reports, and sessions of a few seconds for it."""
+"""TESTS: a scripted Worker that does its work and reports, and sessions of some dozen steps for it."""
 
 import re
-import time
 
 from harness_run import run_session, run_settings
 from scripted_gateway import call, say
@@ -13,12 +12,14 @@ def phase_of(body):
     return re.search(r"^Phase: (\w+)$", body["messages"][-1]["content"], re.M).group(1)
 
 
-def diligent(*work, pause=0.05):
+STEP_SECONDS = 0.1  # of the run's clock
+
+
+def diligent(*work):
     """A Worker that does `work` in turn, and in the final phase writes its report and then says so."""
     count = [0, 0]
 
     def reply(body):
-        time.sleep(pause)
         final = phase_of(body) == "FINAL_REPORT"
         count[final] += 1
         if final:
@@ -34,5 +35,6 @@ def short(tmp_path, gateway, **changes):
             tmp_path / "sandbox",
             gateway.url,
             **({"minutes": 0.05, "report_reserve_fraction": 0.03} | changes),
-        )
+        ),
+        step_seconds=STEP_SECONDS,
     )

@@ -74,7 +74,8 @@ class Run:
         return [row[0] if len(row) == 1 else row for row in found]
 
 
-def start(settings: dict) -> subprocess.Popen:
+def start(settings: dict, step_seconds: float | None = None) -> subprocess.Popen:
+    """step_seconds: on a clock that is moved on so far by each call of the Worker, and by nothing else."""
     sandbox = Path(settings["sandbox"])
     sandbox.mkdir(parents=True, exist_ok=True)
     file = sandbox / "run.json"
@@ -84,8 +85,9 @@ def start(settings: dict) -> subprocess.Popen:
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "HOME": str(sandbox),
     }
+    stepped = [str(Path(__file__).with_name("stepped_harness.py")), str(step_seconds)]
     return subprocess.Popen(
-        [sys.executable, "-m", "harness", str(file)],
+        [sys.executable, *(["-m", "harness"] if step_seconds is None else stepped), str(file)],
         cwd=sandbox,
         env=environment,
         stdout=subprocess.PIPE,
@@ -94,9 +96,9 @@ def start(settings: dict) -> subprocess.Popen:
     )
 
 
-def run_session(settings: dict, seconds: float = 60) -> Run:
+def run_session(settings: dict, seconds: float = 100, step_seconds: float | None = None) -> Run:
     """Run to the end; fails when the process does not exit 0."""
-    process = start(settings)
+    process = start(settings, step_seconds)
     talk, _ = process.communicate(timeout=seconds)
     assert process.returncode == 0, talk
     return Run(Path(settings["sandbox"]))

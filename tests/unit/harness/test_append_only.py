@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from diligent import STEP_SECONDS
 from harness_run import run_session, run_settings
 from scripted_gateway import ScriptedGateway, call, say
 from small_disks import small_disk
@@ -38,6 +39,8 @@ def make_box(sandbox):
         (sandbox / "workspace" / name).mkdir(parents=True)
     (sandbox / "tmp").mkdir()
     (sandbox / "tmp").chmod(0o1777)
+    for folder in (sandbox, sandbox / "workspace"):
+        folder.chmod(0o755)  # whatever the umask
     entry = pwd.getpwnam(USER)
     subprocess.run(["chown", "-R", f"{entry.pw_uid}:{entry.pw_gid}", str(sandbox / "workspace")], check=True)
     return sandbox / "workspace"
@@ -129,7 +132,7 @@ def test_a_file_named_like_an_environments_does_not_exempt_notes(box):
 
 
 def test_a_job_that_still_writes_is_left_alone_until_it_has_closed_its_file(box):
-    line = "exec 3>notes/sub/log; echo begun >&3; touch notes/sub/ready; read -t 20 x; : >notes/sub/log"
+    line = "exec 3>notes/sub/log; echo begun >&3; touch notes/sub/ready; read -t 60 x; : >notes/sub/log"
     worker(box, "mkdir notes/sub")
     job = subprocess.Popen(
         ["/bin/bash", "-c", f"{line}; mv notes/sub/log notes/sub/final"],
@@ -142,7 +145,7 @@ def test_a_job_that_still_writes_is_left_alone_until_it_has_closed_its_file(box)
     sweep, found = swept(box)
     assert found.written == ["notes/sub/log"]
     assert not is_append_only(box / "notes/sub") and is_append_only(box / "notes/sub/ready")
-    job.communicate(b"\n", timeout=20)
+    job.communicate(b"\n", timeout=60)
     assert job.returncode == 0
     _, found = swept(box, sweep)
     assert [file.path for file in found.closed] == ["notes/sub/final"]
@@ -271,13 +274,13 @@ def test_a_session_protects_what_its_tools_and_its_shell_wrote_and_counts_what_h
     ]
 
     def model(body):
-        time.sleep(0.02)
         if phase_of(body) == "FINAL_REPORT":
             return call("write_scratchpad", filename="final_report_v1.md", content="# done")
         return plan.pop(0) if plan else say("waiting")
 
     with ScriptedGateway(worker=model) as gateway:
-        run = run_session(run_settings(sandbox, gateway.url, minutes=0.045, tool_user=USER))
+        settings = run_settings(sandbox, gateway.url, minutes=0.05, tool_user=USER)
+        run = run_session(settings, step_seconds=STEP_SECONDS)
     assert "tried" in str(run.events("TOOL_RESULT"))
     assert (workspace / "notes/a.md").read_text() == "first"
     assert (workspace / "notes/c.md").read_text() == "shell\n"

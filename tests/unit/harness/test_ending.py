@@ -136,9 +136,10 @@ def test_where_there_is_no_money_for_all_it_knows_the_digest_must_do(desk):
 
 
 def test_children_are_stopped_before_the_last_backup_and_the_record_is_closed_after_it(tmp_path):
-    script = (
-        f"read -r pid < {tmp_path}/pid; kill -0 $pid 2>/dev/null && ps -o stat= $pid | grep -v Z; echo gen"
-    )
+    # What was killed takes a moment to be gone: the script gives it five seconds.
+    state = "ps -o stat= $pid | grep -v Z"
+    wait = f"for n in $(seq 50); do {state} > /dev/null || break; sleep 0.1; done"
+    script = f"read -r pid < {tmp_path}/pid; {wait}; {state}; echo gen"
     desk = make_desk(tmp_path / "sandbox", backup_command=["/bin/sh", "-c", script])
     tools.use("execute_shell", {"command": f"sleep 60 & echo $! > {tmp_path}/pid"}, desk)
     sealed(desk, "# Report")

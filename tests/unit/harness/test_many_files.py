@@ -48,13 +48,13 @@ def test_a_listing_of_a_hundred_thousand_files_is_short_and_says_that_there_is_m
 
 def test_a_sweep_stops_when_its_time_is_over_and_later_ones_find_the_rest(crowded):
     sweep = Sweep(crowded.settings.paths.workspace, protects=False)
-    first = sweep.run(0.05)
+    first = sweep.run(0.002)
     assert not first.complete
     found, rounds = len(first.closed), 0
     while found < 10_000 and rounds < 1000:
         found, rounds = found + len(sweep.run(0.2).closed), rounds + 1
     assert found == 10_000
-    assert sweep.run(5).complete
+    assert sweep.run(60).complete
 
 
 def test_a_sweep_of_many_folders_stops_in_time_too(crowded, tmp_path):
@@ -63,7 +63,7 @@ def test_a_sweep_of_many_folders_stops_in_time_too(crowded, tmp_path):
     (tmp_path / "scripts").mkdir()
     began = time.monotonic()
     assert not Sweep(tmp_path, protects=False).run(0.0).complete
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 def test_the_inventory_holds_its_most_and_the_run_goes_on(crowded, monkeypatch):

@@ -1,7 +1,6 @@
 """UNIT: how whole native sessions end: time, money, disk, a person, circling, no report."""
 
 import json
-import time
 
 import pytest
 from diligent import diligent, short
@@ -12,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_worker_that_never_reports_is_asked_once_with_tools_off(tmp_path):
-    with ScriptedGateway(worker=lambda _: time.sleep(0.1) or call("list_workspace")) as gateway:
+    with ScriptedGateway(worker=lambda _: call("list_workspace")) as gateway:
         run = short(tmp_path, gateway, minutes=0.02)
         asked = gateway.asked("report")
     assert run.summary["stop_reason"] == "time limit reached"
@@ -54,7 +53,7 @@ def test_the_report_of_an_earlier_run_in_a_kept_guest_does_not_count_as_this_one
 
 
 def test_money_running_out_leads_to_the_report_and_never_over_the_cap(tmp_path):
-    with ScriptedGateway(worker=diligent(call("list_workspace"), pause=0)) as gateway:
+    with ScriptedGateway(worker=diligent(call("list_workspace"))) as gateway:
         gateway.cost = 0.002
         run = short(tmp_path, gateway, minutes=5, budget_usd=0.03)
     assert run.summary["stop_reason"] == "budget exhausted"

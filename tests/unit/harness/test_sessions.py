@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from diligent import diligent, phase_of
+from diligent import STEP_SECONDS, diligent, phase_of
 from harness_run import run_session, run_settings
 from scripted_gateway import TOKEN, ScriptedGateway, broken, call, say
 
@@ -34,7 +34,7 @@ def whole(tmp_path_factory):
         },
         say("just thinking"),
     ]
-    plan = diligent(*work, pause=0.03)
+    plan = diligent(*work)
 
     def worker(body):
         reply = plan(body)
@@ -42,7 +42,8 @@ def whole(tmp_path_factory):
 
     with ScriptedGateway(worker=worker) as gateway:
         run = run_session(
-            run_settings(tmp_path_factory.mktemp("whole") / "sandbox", gateway.url, minutes=0.08)
+            run_settings(tmp_path_factory.mktemp("whole") / "sandbox", gateway.url, minutes=0.08),
+            step_seconds=STEP_SECONDS,
         )
         run.gateway = gateway
         yield run

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from harness_run import run_settings
+from loopback import until
 from scripted_gateway import TOKEN, ScriptedGateway
 from small_disks import small_disk
 
@@ -35,7 +36,7 @@ class Gate:
 
 
 def make_desk(sandbox, **changes):
-    wanted = from_dict(run_settings(sandbox, command_timeout_seconds=5, **changes))
+    wanted = from_dict(run_settings(sandbox, command_timeout_seconds=50, **changes))
     _make_folders(wanted)
     clock = Clock(3600, 0.1)
     recorder = Recorder(wanted.paths.primary_db, wanted.paths.mirror_db, TOKEN, clock.elapsed)
@@ -68,29 +69,35 @@ def test_a_command_gets_no_secret_and_no_input(desk):
 
 
 @pytest.mark.parametrize(
-    "holder", ["sleep 30 &", "setsid sleep 30 &", "nohup sleep 30 &", "(sleep 30; echo x) & disown"]
+    "holder", ["sleep 49 &", "setsid sleep 49 &", "nohup sleep 49 &", "(sleep 49; echo x) & disown"]
 )
 def test_a_background_child_that_holds_the_output_does_not_hold_the_step(desk, holder):
     began = time.monotonic()
     assert "started" in shell(desk, f"{holder}\necho started").text
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25
 
 
 def test_a_background_job_lives_on_until_the_run_is_sealed(desk):
     shell(desk, "nohup sh -c 'sleep 0.3; echo late > late.txt' >/dev/null 2>&1 &")
-    shell(desk, "sleep 0.6")
+    shell(desk, "until [ -s late.txt ]; do sleep 0.1; done")
     assert (desk.settings.paths.workspace / "late.txt").read_text() == "late\n"
     pid = int(shell(desk, "sleep 60 & echo $!").text.split("\n")[0])
     desk.jobs.stop()
-    time.sleep(0.1)
-    state = Path(f"/proc/{pid}/stat")
-    assert not state.exists() or state.read_text().split()[2] == "Z"
+    until(lambda: is_dead(pid))
+
+
+def is_dead(pid):
+    """Gone, or a zombie: nobody may have waited for it yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
 
 
 def test_a_command_is_killed_at_its_limit_with_its_group(desk):
-    object.__setattr__(desk.settings, "command_timeout_seconds", 0.5)
+    object.__setattr__(desk.settings, "command_timeout_seconds", 2)
     done = shell(desk, "trap '' TERM; echo begun; sleep 20 & sleep 20; echo never")
-    assert done.text == "begun\n[killed after 0 s]" or done.text == "begun\n[killed after 1 s]"
+    assert done.text == "begun\n[killed after 2 s]"
 
 
 def test_a_command_is_clipped_to_what_remains_of_the_run(desk):
@@ -291,7 +298,7 @@ def test_a_page_made_to_hold_its_reader_up_is_given_up_in_time(page):
     began = time.monotonic()
     with pytest.raises(browser_fetch.NotFetched, match="within 1 s"):
         browser_fetch.extract(as_html(page), 1.0, threading.Event())
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(
