@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hmac
 import ipaddress
 import time
@@ -36,6 +37,7 @@ class Admission:
         return token
 
 
+@functools.lru_cache(maxsize=64)
 def _same(source: str, wanted: str) -> bool:
     try:
         heard = ipaddress.ip_address(source)

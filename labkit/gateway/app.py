@@ -14,11 +14,14 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive
 
 from labkit.gateway import commands
 from labkit.gateway.admission import Admission
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.crowd import Bodies
+from labkit.gateway.files import text_of
+from labkit.gateway.front import Admit, Front
 from labkit.gateway.ledger import ForeignRun, Ledger
 from labkit.gateway.providers.rehearsal import pages
 from labkit.gateway.pushes import Pushes
@@ -48,14 +51,14 @@ class Gateway:
             raise Refusal(403, "run_ended", "this run is sealed")
         if self.config.wall_over(extra_minutes=self.extension.minutes):
             raise Refusal(403, "run_ended", "this run is past its wall limit")
-        return await self.relay.answer(await self.bodies.read(request), request.state.token)
+        return await self.relay.answer(await self.bodies.read(request.receive), request.state.token)
 
-    async def events(self, request: Request) -> Response:
+    async def events(self, receive: Receive, client: object) -> bytes:
         try:
-            answer = await self.pushes.accept(await self.bodies.read(request), request.client)
+            answer = await self.pushes.accept(await self.bodies.read(receive), client)
             if answer.conflicts:
-                return JSONResponse({"watermark": answer.watermark, "conflicts": answer.conflicts})
-            return Response(b'{"watermark":%d}' % answer.watermark, media_type="application/json")
+                return text_of(answer._asdict())
+            return b'{"watermark":%d}' % answer.watermark
         except ForeignRun as error:
             raise Refusal(409, "foreign_run", str(error)) from None
         except BadEvents as error:
@@ -69,7 +72,7 @@ class Gateway:
 
     async def acknowledge(self, request: Request) -> Response:
         try:
-            upto = json.loads(await self.bodies.read(request))["acknowledged"]
+            upto = json.loads(await self.bodies.read(request.receive))["acknowledged"]
             if type(upto) is not int or upto < 0:
                 raise ValueError("acknowledged must be a whole number")
             return JSONResponse({"acknowledged": self.deliveries.acknowledge(upto)})
@@ -84,14 +87,20 @@ class Gateway:
 def build(run_dir: Path, config: GatewayConfig, ledger: Ledger, relay: Relay) -> Starlette:
     """The gateway of one run as an ASGI app."""
     gateway = Gateway(run_dir, config, ledger, relay)
-    admission = Admission(config)
+    admission, signs = Admission(config), Signs()
+
+    def admit(authorization: str, source: str, quiet: str | None) -> str:
+        token = admission.check(authorization, source)
+        signs.heard(quiet)
+        return token
 
     def guarded(handler: Handler) -> Handler:
-        return _admitted(admission, handler)
+        return _admitted(admit, handler)
 
-    gateway_app = Starlette(
+    gateway_app = Front(
+        admit,
+        gateway.events,
         routes=[
-            Route("/v1/events", guarded(gateway.events), methods=["POST"]),  # most asked: looked at first
             Route("/v1/chat/completions", guarded(gateway.chat), methods=["POST"]),
             Route("/healthz", _healthz),
             Route("/v1/commands", guarded(gateway.commands)),
@@ -101,15 +110,14 @@ def build(run_dir: Path, config: GatewayConfig, ledger: Ledger, relay: Relay) ->
         exception_handlers={Refusal: _refused, OSError: _disk, ClientDisconnect: _gone},
     )
     gateway_app.state.refusals = {}
-    gateway_app.state.signs = Signs()
+    gateway_app.state.signs = signs
     return gateway_app
 
 
-def _admitted(admission: Admission, handler: Handler) -> Handler:
+def _admitted(admit: Admit, handler: Handler) -> Handler:
     async def checked(request: Request) -> Response:
-        source = request.client.host if request.client else ""
-        request.state.token = admission.check(request.headers.get("authorization", ""), source)
-        request.app.state.signs.heard(request.headers.get("lab-quiet"))
+        source, headers = request.client.host if request.client else "", request.headers
+        request.state.token = admit(headers.get("authorization", ""), source, headers.get("lab-quiet"))
         return await handler(request)
 
     return checked

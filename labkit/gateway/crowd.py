@@ -10,7 +10,8 @@ import logging
 from collections import Counter
 
 import h11
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from labkit.gateway.refusal import Refusal
@@ -57,22 +58,31 @@ class Bodies:
     def __init__(self) -> None:
         self.waiting = 0  # bytes
 
-    async def read(self, request: Request) -> bytes:
-        """Refusal when this one, or all together, are too large."""
-        data = bytearray()
+    async def read(self, receive: Receive) -> bytes:
+        """Refusal when this one, or all together, are too large. ClientDisconnect."""
+        chunks, size, more = [], 0, True
         try:
-            async for chunk in request.stream():
-                data += chunk
+            while more:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise ClientDisconnect
+                chunk, more = message.get("body", b""), message.get("more_body", False)
+                chunks.append(chunk)
+                size += len(chunk)
                 self.waiting += len(chunk)
-                if len(data) > MAX_BODY:
+                if size > MAX_BODY:
                     raise Refusal(413, "bad_request", f"the body is larger than {MAX_BODY} bytes")
                 if self.waiting > MOST_WAITING:
                     raise Refusal(503, "gateway_busy", "too many large requests at once")
-            if data.count(b"[") + data.count(b"{") > MOST_PARTS:
-                raise Refusal(400, "bad_request", f"the body has more than {MOST_PARTS} lists and objects")
-            return bytes(data)
+            return _demand_few_parts(b"".join(chunks))
         finally:
-            self.waiting -= len(data)
+            self.waiting -= size
+
+
+def _demand_few_parts(data: bytes) -> bytes:
+    if len(data) > MOST_PARTS and data.count(b"[") + data.count(b"{") > MOST_PARTS:
+        raise Refusal(400, "bad_request", f"the body has more than {MOST_PARTS} lists and objects")
+    return data
 
 
 class Repeats(logging.Filter):

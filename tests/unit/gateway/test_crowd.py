@@ -106,16 +106,15 @@ def test_a_body_of_millions_of_parts_is_refused_unread(shared, path):
     assert reply.status_code == 400 and "lists and objects" in reply.json()["error"]["message"]
 
 
-class Flood:
-    """A request whose body comes in pieces of a megabyte."""
+def flood(pieces: int):
+    """A request's body that comes in pieces of a megabyte."""
+    left = iter(range(pieces - 1, -1, -1))
 
-    def __init__(self, pieces: int) -> None:
-        self.pieces = pieces
+    async def receive() -> dict:
+        await asyncio.sleep(0)
+        return {"type": "http.request", "body": bytes(1 << 20), "more_body": next(left) > 0}
 
-    async def stream(self):
-        for _ in range(self.pieces):
-            yield bytes(1 << 20)
-            await asyncio.sleep(0)
+    return receive
 
 
 def test_many_large_bodies_at_once_are_refused_and_room_is_there_again_afterwards(monkeypatch):
@@ -123,11 +122,11 @@ def test_many_large_bodies_at_once_are_refused_and_room_is_there_again_afterward
     bodies = crowd.Bodies()
 
     async def all_at_once():
-        return await asyncio.gather(*(bodies.read(Flood(10)) for _ in range(5)), return_exceptions=True)
+        return await asyncio.gather(*(bodies.read(flood(10)) for _ in range(5)), return_exceptions=True)
 
     refused = [one for one in asyncio.run(all_at_once()) if isinstance(one, Refusal)]
     assert {(one.status, one.code) for one in refused} == {(503, "gateway_busy")}
-    assert len(asyncio.run(bodies.read(Flood(10)))) == 10 << 20 and bodies.waiting == 0
+    assert len(asyncio.run(bodies.read(flood(10)))) == 10 << 20 and bodies.waiting == 0
 
 
 def test_the_same_line_again_and_again_does_not_fill_the_log(capsys):

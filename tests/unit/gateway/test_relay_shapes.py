@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from gateway_in_process import TOKEN, InProcess, ScriptedProvider, answer
@@ -237,16 +238,18 @@ def test_the_token_is_good_from_the_guests_address_only(tmp_path, make_config):
     assert gateway.post("/v1/events", events, "127.0.0.1", token="wrong").status_code == 401
 
 
-def test_the_token_dies_when_the_guest_is_silent_and_lives_while_it_speaks(tmp_path, make_config):
-    import time
-
+def test_the_token_dies_when_the_guest_is_silent_and_lives_while_it_speaks(
+    tmp_path, make_config, monkeypatch
+):
+    now = [1000.0]
+    monkeypatch.setattr("labkit.gateway.admission.time", SimpleNamespace(monotonic=lambda: now[0]))
     gateway = InProcess(
-        tmp_path / "run", make_config(token_life_seconds=0.5), ScriptedProvider(lambda body: answer())
+        tmp_path / "run", make_config(token_life_seconds=50.0), ScriptedProvider(lambda body: answer())
     )
     for _ in range(4):
-        time.sleep(0.2)
+        now[0] += 20
         assert gateway.chat().status_code == 200, "each call renews it"
-    time.sleep(0.7)
+    now[0] += 51
     refused = gateway.chat()
     assert (refused.status_code, refused.json()["error"]["code"]) == (401, "token_expired")
     gateway.restart()
@@ -254,12 +257,12 @@ def test_the_token_dies_when_the_guest_is_silent_and_lives_while_it_speaks(tmp_p
 
 
 def test_after_the_wall_limit_no_model_answers_with_a_reason_the_harness_knows(tmp_path, make_config):
-    from harness.replies import _ENDINGS
+    from harness.replies import ENDINGS
 
     config = make_config(started_at="2026-01-01T00:00:00+00:00", provider="paid", base_url="http://x.invalid")
     gateway = InProcess(tmp_path / "run", config, ScriptedProvider(lambda body: answer()))
     refused = gateway.chat()
-    assert refused.status_code == 403 and refused.json()["error"]["code"] in _ENDINGS
+    assert refused.status_code == 403 and refused.json()["error"]["code"] in ENDINGS
     assert gateway.provider.seen == []
 
 
