@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import random
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from labkit.gateway.config import GatewayConfig, token_hash
 
 RUN_ID = "20261129-201202-b0dd88"
 
 
+def _ports() -> Iterator[int]:
+    """Each once: what was given out may not be bound yet. Two workers of xdist have ranges of their own."""
+    first, some = (20_000 if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0" else 26_000), 6_000
+    start = random.randrange(some)
+    for number in itertools.count():
+        yield first + (start + number) % some
+
+
+_PORTS = _ports()
+
+
 def free_port() -> int:
     """None that outgoing connections are given: who knocks at a dead gateway must not get its port."""
-    while True:
+    for port in _PORTS:
         with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", random.randrange(20_000, 32_000)))
-            return probe.getsockname()[1]
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("unreachable: there is always a next one")
 
 
 def gateway_config(token: str, **changes: object) -> GatewayConfig:

@@ -10,7 +10,7 @@ from labkit.gateway import process, watchdog
 from labkit.gateway.files import read_lines
 from labkit.gateway.helpers import Helpers
 
-QUICK = {"look": 0.1, "silent": 2.5, "stuck": 3.0, "first": 2.0, "repair": 3.0, "repair_stuck": 4.0, "pause": 0.5, "give_up": 4.5}  # fmt: skip  # noqa: E501
+QUICK = {"look": 0.1, "silent": 2.5, "stuck": 3.0, "first": 60.0, "repair": 3.0, "repair_stuck": 4.0, "pause": 0.5, "give_up": 4.5}  # fmt: skip  # noqa: E501
 
 
 def told(folder: Path) -> list[str]:

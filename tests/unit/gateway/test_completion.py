@@ -77,16 +77,16 @@ def test_the_webhook_gets_the_summary_as_json(tmp_path, make_config, upstream):
 
 
 @pytest.mark.parametrize(
-    ("hook", "part", "said"),
+    ("hook", "seconds", "part", "said"),
     [
-        (Hook(("/no/such/program",)), "command", "failed: /no/such/program: No such file"),
-        (Hook((sys.executable, "-c", "print('not today'); exit(3)")), "command", "code 3: not today"),
-        (Hook((sys.executable, "-c", "import time; time.sleep(60)")), "command", "not over after 1 s"),
-        (Hook(webhook="http://127.0.0.1:9/a-secret"), "webhook", "failed: 127.0.0.1: ConnectError"),
+        (Hook(("/no/such/program",)), 30, "command", "failed: /no/such/program: No such file"),
+        (Hook((sys.executable, "-c", "print('not today'); exit(3)")), 30, "command", "code 3: not today"),
+        (Hook((sys.executable, "-c", "import time; time.sleep(60)")), 1, "command", "not over after 1 s"),
+        (Hook(webhook="http://127.0.0.1:9/a-secret"), 30, "webhook", "failed: 127.0.0.1: ConnectError"),
     ],
 )
-def test_a_failure_is_kept_in_words_and_harms_nothing(tmp_path, make_config, hook, part, said):
-    completion.tell_once(tmp_path, make_config(), hook, SUMMARY, seconds=1.0)
+def test_a_failure_is_kept_in_words_and_harms_nothing(tmp_path, make_config, hook, seconds, part, said):
+    completion.tell_once(tmp_path, make_config(), hook, SUMMARY, seconds)
     assert said in told(tmp_path)[part] and "a-secret" not in (tmp_path / completion.RECORD).read_text()
 
 

@@ -20,7 +20,7 @@ PARTIAL = b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: "
 
 
 def dial(port: int, data: bytes = b"") -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port), timeout=10)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=40)
     connection.sendall(data)
     return connection
 
@@ -46,10 +46,10 @@ def test_a_guest_that_holds_a_thousand_connections_does_not_close_the_page_to_it
 @pytest.fixture
 def slow_app(monkeypatch):
     """A server with a short patience, and an app that takes longer than it to answer; yields its port."""
-    monkeypatch.setattr(crowd, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(crowd, "HEAD_SECONDS", 2.0)
 
     async def app(scope, receive, send):
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(3.0)
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"ok"})
 

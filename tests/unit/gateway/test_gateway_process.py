@@ -71,7 +71,7 @@ def test_a_second_gateway_in_the_foreground_is_refused_on_another_port_as_well(r
 
 
 def test_a_gateway_that_is_stopped_is_alive_answers_nobody_and_can_be_ended(run_gateway, monkeypatch):
-    monkeypatch.setattr(process, "STOP_SECONDS", 1.0)
+    monkeypatch.setattr(process, "STOP_SECONDS", 3.0)
     running = run_gateway()
     assert process.answers(running.config)
     os.kill(pidfile.read(running.folder), signal.SIGSTOP)

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+from loopback import until
 from rich.console import Console
 
 from labkit.errors import LabError
@@ -171,11 +172,26 @@ def test_while_the_gateway_is_gone_no_time_of_the_run_passes(run_dir, event):
     assert view.seconds_left() == left
 
 
+def when(condition, action) -> None:
+    """In a thread beside `watch`: once the condition holds."""
+    threading.Thread(target=lambda: (until(condition), action()), daemon=True).start()
+
+
+def ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def ctrl_c_is_heard():
+    """Before `watch` listens a Ctrl-C would end these tests."""
+    before = signal.getsignal(signal.SIGINT)
+    return lambda: signal.getsignal(signal.SIGINT) is not before
+
+
 def test_ctrl_c_asks_once_and_a_second_one_leaves(run_dir):
     asked = []
-    for delay in (0.5, 1.5):
-        threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
     console = Console(file=io.StringIO())
+    when(ctrl_c_is_heard(), ctrl_c)
+    when(lambda: "asked the session" in console.file.getvalue(), ctrl_c)
     outcome = watch(run_dir, on_interrupt=lambda: asked.append(1), console=console)
     assert outcome.how == "left" and asked == [1]
     assert "asked the session to finish" in console.file.getvalue()
@@ -185,9 +201,9 @@ def test_a_request_to_finish_that_fails_is_told_and_watching_goes_on(run_dir, ev
     def refuse() -> None:
         raise LabError("the folder is not writable")
 
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-    threading.Timer(1.5, push, (run_dir, sealed(event, 1))).start()
     console = Console(file=io.StringIO())
+    when(ctrl_c_is_heard(), ctrl_c)
+    when(lambda: "could not be asked" in console.file.getvalue(), lambda: push(run_dir, sealed(event, 1)))
     assert watch(run_dir, on_interrupt=refuse, console=console).how == "sealed"
     assert "could not be asked to finish: the folder is not writable" in console.file.getvalue()
 
@@ -224,7 +240,7 @@ def test_on_a_terminal_q_leaves_and_the_terminal_is_as_it_was(run_dir, event):
 
 
 def read_until(descriptor: int, wanted: bytes) -> bytes:
-    seen, deadline = b"", time.monotonic() + 20
+    seen, deadline = b"", time.monotonic() + 60
     while wanted not in seen and time.monotonic() < deadline:
         if select.select([descriptor], [], [], 0.2)[0]:
             seen += os.read(descriptor, 65536)

@@ -39,9 +39,8 @@ def test_a_guest_that_went_away_is_named_by_its_state(guarded, state):
     assert state in watchdog.unresolved(running.folder)
     kept = [line for line in read_lines(running.folder / "ledger.jsonl") if line["kind"] == "watchdog"]
     assert kept[0]["body"]["trouble"] == f"guest {state}"
-    running.http.get("/v1/commands?after=0")
-    until(lambda: told(running.folder)[-1] == "heard again")
-    assert watchdog.unresolved(running.folder) == ""
+    until(lambda: running.http.get("/v1/commands?after=0") and "heard again" in told(running.folder))
+    until(lambda: running.http.get("/v1/commands?after=0") and watchdog.unresolved(running.folder) == "")
 
 
 def test_a_helper_that_knows_nothing_takes_nothing_away(guarded):
@@ -53,18 +52,18 @@ def test_a_helper_that_knows_nothing_takes_nothing_away(guarded):
 
 def test_a_loop_that_hangs_is_noticed_although_its_thread_still_asks(guarded):
     running = guarded()
-    for quiet in range(1, 6):
-        running.http.get("/v1/commands?after=0", headers={"lab-quiet": str(quiet)})
-        time.sleep(0.2)
-    until(lambda: "stuck" in kinds(running.folder), 5)
+    asks = lambda: running.http.get("/v1/commands?after=0", headers={"lab-quiet": "5"})  # noqa: E731
+    until(lambda: asks() and "stuck" in kinds(running.folder))
 
 
 def test_a_session_that_lives_raises_no_alarm(guarded):
     running = guarded()
+    longest, heard = 0.0, time.monotonic()
     for _ in range(9):
         running.http.get("/v1/commands?after=0", headers={"lab-quiet": "0"})
+        longest, heard = max(longest, time.monotonic() - heard), time.monotonic()
         time.sleep(0.4)
-    assert told(running.folder) == []
+    assert told(running.folder) == [] or longest > 1.5, "unless this machine itself stood still"
 
 
 def test_a_repair_that_another_command_kept_out_is_no_attempt_and_three_failed_ones_are_the_last(
@@ -86,7 +85,7 @@ def test_a_repair_that_another_command_kept_out_is_no_attempt_and_three_failed_o
     running.push(
         {**dict.fromkeys(watchdog_columns()), "id": 1, "event_type": "RUN_STARTED", "step_number": 7}
     )
-    until(sealed.exists)
+    until(sealed.exists, 90)
     until(lambda: "collected" in told(running.folder))
     assert count.read_text() == "5", "two kept out, three that failed"
     outside = json.loads((running.folder / watchdog.OUTSIDE).read_text())
