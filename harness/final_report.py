@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+import time
 from collections.abc import Collection
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from harness.context import Context
 from harness.errors import ContextError, EndRun, HarnessError, NoMoney
 from harness.model import Model
 from harness.replies import ENDINGS, Reply
+from harness.sweep import UNSETTLED_NS
 from harness.telemetry import events
 from harness.text import clean
 from harness.tools.base import Desk
@@ -27,12 +29,15 @@ _REPORT = re.compile(r"final_report(?:_v(\d+))?\.md")
 
 def written_reports(notes: Path, earlier: Collection[str] = ()) -> list[str]:
     """Names of those that say something, lowest version first. earlier: names of other runs' reports."""
+    return [name for name in _named(notes) if name not in earlier and _is_written(notes / name)]
+
+
+def _named(notes: Path) -> list[str]:
     try:
-        listed = os.listdir(notes)  # asked after each step: no more of thousands of notes than their names
+        listed = os.listdir(notes)
     except OSError:
         return []
-    named = [name for name in listed if name.startswith("final_report") and _REPORT.fullmatch(name)]
-    names = [name for name in named if name not in earlier and _is_written(notes / name)]
+    names = [name for name in listed if name.startswith("final_report") and _REPORT.fullmatch(name)]
     return sorted(names, key=lambda name: int(_REPORT.fullmatch(name).group(1) or 1))
 
 
@@ -57,6 +62,20 @@ class FinalReport:
         self.recorder, self.paths = desk.recorder, desk.settings.paths
         self.by, self.beside = "worker", ""
         self.earlier = set(json.loads(self.recorder.state().get(EARLIER_REPORTS, "[]")))
+        self._changed, self._named = 0, []  # of notes/ as it was last read: time of change, reports in it
+
+    def any_yet(self) -> list[str]:
+        """As `names`, asked after each step: thousands of notes are read again only when there is another."""
+        try:
+            changed = os.stat(self.paths.notes).st_mtime_ns
+        except OSError:
+            return []
+        if changed != self._changed:
+            self._named = _named(self.paths.notes)
+            is_settled = abs(time.time_ns() - changed) > UNSETTLED_NS
+            self._changed = changed if is_settled else 0
+        found = (name for name in self._named if name not in self.earlier)
+        return [name for name in found if _is_written(self.paths.notes / name)]
 
     def names(self) -> list[str]:
         """This run's, lowest version first; in a guest that was kept there may be older ones."""

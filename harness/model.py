@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 from harness.clock import Clock
@@ -19,6 +20,15 @@ from harness.world import REAL, World
 ODD_REPLY_ATTEMPTS = 4
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.25, 60.0  # seconds
 CONNECT_SECONDS = 10.0  # a host that does not even answer is an outage, not a slow reply
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call as it goes out, however often it is tried. body: JSON, all of it ASCII."""
+
+    purpose: str
+    model: str
+    body: bytes
 
 
 class Model:
@@ -56,50 +66,48 @@ class Model:
         each bounded by request_timeout_seconds of wall clock. patience: seconds an outage may last.
         Raises ModelError, NoMoney, EndRun or Interrupted.
         """
-        body = self._body(purpose, messages, tools, model or self.settings.model)
-        chars = len(json.dumps(body["messages"])) + len(json.dumps(tools or []))
+        request = self._request(purpose, messages, tools, model or self.settings.model)
         ends = self.clock.elapsed() + (deadline or 4 * self.settings.request_timeout_seconds)
         began, odd, attempt = self.clock.now(), 0, 0
         while True:
             attempt += 1
-            worst = self._reserve(chars, purpose)
+            worst = self._reserve(request)
             limit = max(1.0, min(self._longest(purpose), ends - self.clock.elapsed()))
             try:
-                return self._attempt(body, purpose, attempt, limit, chars, worst)
+                return self._attempt(request, attempt, limit, worst)
             except Failure as failure:
                 odd += failure.kind in ODD_REPLIES
                 if failure.kind in ODD_REPLIES and self.clock.elapsed() >= ends:
                     raise ModelError(failure.kind, failure.text) from failure
                 self._give_up_or_wait(failure, attempt, odd, patience - (self.clock.now() - began))
 
-    def _body(self, purpose: str, messages: list[dict], tools: list[dict] | None, model: str) -> dict:
+    def _request(self, purpose: str, messages: list[dict], tools: list[dict] | None, model: str) -> Request:
         body = {
             "model": model,
             "messages": messages,
             "max_completion_tokens": self.settings.max_completion_tokens,
             "user": purpose,
         }
-        return body | ({"tools": tools, "tool_choice": "auto"} if tools else {})
+        body |= {"tools": tools, "tool_choice": "auto"} if tools else {}
+        return Request(purpose, model, json.dumps(body, separators=(",", ":")).encode())
 
     def _longest(self, purpose: str) -> float:
         """Seconds of wall clock for an attempt. The report's comes after the limits and has its own."""
         longest = self.settings.request_timeout_seconds
         return longest if purpose == "report" else min(longest, self.clock.wall_remaining())
 
-    def _reserve(self, chars: int, purpose: str) -> float:
-        worst = self.purse.worst_case(chars)
-        if not self.purse.allows(worst, final=self.final or purpose == "report"):
-            raise NoMoney(f"a {purpose} call could cost ${worst:.4f}, more than is left")
+    def _reserve(self, request: Request) -> float:
+        worst = self.purse.worst_case(len(request.body))
+        if not self.purse.allows(worst, final=self.final or request.purpose == "report"):
+            raise NoMoney(f"a {request.purpose} call could cost ${worst:.4f}, more than is left")
         return worst
 
-    def _attempt(
-        self, body: dict, purpose: str, attempt: int, limit: float, chars: int, worst: float
-    ) -> Reply:
+    def _attempt(self, request: Request, attempt: int, limit: float, worst: float) -> Reply:
         """One request, its row in api_requests, and (when it failed) its API_ERROR event."""
         began = self.clock.now()
-        row = {"purpose": purpose, "attempt": attempt, "model": body["model"]}
+        row = {"purpose": request.purpose, "attempt": attempt, "model": request.model}
         try:
-            reply = self._settle(read_reply(self._send(body, limit)), chars, worst)
+            reply = self._settle(read_reply(self._send(request.body, limit)), len(request.body), worst)
             self._row(row, began, "ok", "", reply.finish_reason, reply.usage, reply.cost)
             return reply
         except Interrupted as cut:  # what was sent may be answered and billed: the gateway's ledger has it
@@ -110,7 +118,7 @@ class Model:
             cost = self.purse.price(failure.usage) if failure.billed else 0.0
             self.purse.settle(cost, worst)
             self._row(row, began, failure.kind, failure.text, None, failure.usage, cost)
-            said = f"{purpose} call, attempt {attempt}: {failure.kind}: {failure.text}"
+            said = f"{request.purpose} call, attempt {attempt}: {failure.kind}: {failure.text}"
             self.recorder.event(events.API_ERROR, failure.usage, cost or None, sanitized_output=said[:2000])
             raise
 
@@ -151,11 +159,11 @@ class Model:
         if self.stop.is_set():
             raise Interrupted("asked to stop while waiting for the model")
 
-    def _send(self, body: dict, limit: float) -> Any:
+    def _send(self, body: bytes, limit: float) -> Any:
         self.ready()
         return self._loop.run_until_complete(self._send_async(body, limit))
 
-    async def _send_async(self, body: dict, limit: float) -> Any:
+    async def _send_async(self, body: bytes, limit: float) -> Any:
         """The openai client's own timeout is per read; this one bounds the call, whatever drips."""
         task = asyncio.ensure_future(self._create(body, limit))
         ends = self.clock.now() + limit
@@ -177,7 +185,7 @@ class Model:
                 task.cancel()
                 await asyncio.wait({task}, timeout=1.0)
 
-    async def _create(self, body: dict, limit: float) -> Any:
+    async def _create(self, body: bytes, limit: float) -> Any:
         import openai
         import openai.types.chat
 
@@ -197,7 +205,7 @@ class Model:
         return await self._client.post(
             "/chat/completions",
             cast_to=openai.types.chat.ChatCompletion,
-            body=body,
+            content=body,
             options={"timeout": timeout},
         )
 

@@ -103,7 +103,7 @@ class Orchestrator:
             raise Interrupted("asked to stop")
         if self.clock.wall_remaining() <= 0:
             raise EndRun("wall limit reached")
-        if self.clock.remaining() <= 0 or (self.clock.in_reserve() and not self.ending.report.names()):
+        if self.clock.remaining() <= 0 or (self.clock.in_reserve() and not self.ending.report.any_yet()):
             raise EndRun("time limit reached")
 
     def _enter_phase(self) -> None:
@@ -221,7 +221,7 @@ class Orchestrator:
     def _end_if_delivered(self, reply: Reply) -> None:
         if self.desk.phase is not FINAL:
             return
-        if not set(self.ending.report.names()) - set(self.session.reports_before):
+        if not set(self.ending.report.any_yet()) - set(self.session.reports_before):
             return
         self.steps_since_report += 1
         if not reply.tool_calls or self.steps_since_report > STEPS_AFTER_REPORT:

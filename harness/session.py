@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ from harness.context import Step
 from harness.telemetry import events
 from harness.telemetry.recorder import Recorder
 
+PLACE = "step "  # key in session_state, with a number: one step of the window or of what awaits its digest
 INTERRUPTED = "interrupted: the harness was restarted during this call; it was not run again"
 RESTARTED = (
     "[Restart] The harness was restarted. Your last call may have been half done: look before you repeat it."
@@ -29,6 +31,8 @@ class Session:
     pending: steps that left the window and are not yet in the digest.
     paused, length_seconds, budget_usd (0: as the settings say): what commands made of it.
     notices: what the Worker is still to be told.
+    window, pending: places of their steps, in order. A step has a row of its own, so that a checkpoint writes
+    the newest one and not the whole memory again; a place is used anew when its step has left both.
     """
 
     run_id: str
@@ -52,29 +56,38 @@ class Session:
     digest: str = ""
     reports_before: list[str] = field(default_factory=list)
     repetition: dict = field(default_factory=dict)
-    window: str = "[]"  # steps as JSON, and so is what follows
-    pending: str = "[]"
+    window: list[int] = field(default_factory=list)
+    pending: list[int] = field(default_factory=list)
+    placed: dict[int, Step] = field(default_factory=dict)
 
     def save(self, recorder: Recorder, more: dict[str, str] | None = None) -> None:
         """more: what else of session_state is to be there with it or not at all."""
-        recorder.checkpoint({key: _text(value) for key, value in vars(self).items()} | (more or {}))
+        recorder.checkpoint(self.rows() | (more or {}))
+
+    def rows(self) -> dict[str, str]:
+        """All of it, as session_state holds it."""
+        told = {key: _text(value) for key, value in vars(self).items() if key != "placed"}
+        return told | {f"{PLACE}{place}": step.as_json for place, step in self.placed.items()}
 
     def steps(self) -> list[Step]:
-        return _as_steps(self.window)
+        return [self.placed[place] for place in self.window]
 
     def pending_steps(self) -> list[Step]:
-        return _as_steps(self.pending)
+        return [self.placed[place] for place in self.pending]
 
     def keep(self, steps: list[Step], pending: list[Step]) -> None:
-        self.window, self.pending = _as_json(steps), _as_json(pending)
+        wanted = {id(step) for step in [*steps, *pending]}
+        self.placed = {place: step for place, step in self.placed.items() if id(step) in wanted}
+        self.window, self.pending = self._places(steps), self._places(pending)
 
-
-def _as_steps(text: str) -> list[Step]:
-    return [Step(item["number"], item["messages"]) for item in json.loads(text)]
-
-
-def _as_json(steps: list[Step]) -> str:
-    return f"[{', '.join(step.as_json for step in steps)}]"
+    def _places(self, steps: list[Step]) -> list[int]:
+        known = {id(step): place for place, step in self.placed.items()}
+        free = (place for place in itertools.count() if place not in self.placed)
+        for step in steps:
+            if id(step) not in known:
+                known[id(step)] = place = next(free)
+                self.placed[place] = step
+        return [known[id(step)] for step in steps]
 
 
 def answer_open_calls(recorder: Recorder, text: str) -> int:
@@ -105,10 +118,18 @@ def load(recorder: Recorder, run_id: str) -> Session | None:
     state = recorder.state()
     if state.get("run_id") != run_id or state.get("status") != "running":
         return None
-    texts = {key for key, value in vars(Session(run_id)).items() if isinstance(value, str)}
+    session = from_rows(state)
+    session.phase = _last_phase(recorder) or session.phase
+    return session
+
+
+def from_rows(state: dict[str, str]) -> Session:
+    """The session of session_state. Raises ValueError or LookupError for one that is damaged."""
+    texts = {key for key, value in vars(Session("")).items() if isinstance(value, str)}
     known = {key: value for key, value in state.items() if key in Session.__dataclass_fields__}
     session = Session(**{key: value if key in texts else json.loads(value) for key, value in known.items()})
-    session.phase = _last_phase(recorder) or session.phase
+    for place in [*session.window, *session.pending]:
+        session.placed[place] = Step(**json.loads(state[f"{PLACE}{place}"]))
     return session
 
 

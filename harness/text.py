@@ -25,8 +25,8 @@ _LOOK_ALIKE = re.compile(
 
 def clean(text: str) -> str:
     """Without terminal escapes, NUL, control and invisible characters; line ends are newlines."""
-    if text.isascii() and text.isprintable():  # as nearly every line and name is: nothing to search for
-        return text
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text  # as nearly every text is: nothing to search for
     text = _ESCAPES.sub("", text.replace("\r\n", "\n")).replace("\r", "\n")
     return _HIDDEN.sub("", text)
 

@@ -43,6 +43,7 @@ class Recorder:
         self.mirror = Mirror(mirror, self.db)
         self._open_copies()
         self._stored = self.state()
+        self._given: dict[str, str] = {}  # last time: the same object is not looked at again
         self._files = Counter(file_type for (file_type,) in self.query("SELECT file_type FROM file_registry"))
         self._settle()
 
@@ -97,12 +98,14 @@ class Recorder:
     def checkpoint(self, state: dict[str, str]) -> None:
         """Write what waits and what changed of session_state in one transaction. Look after the mirror."""
         now = self.stamped()
-        masked = {key: self.mask(value) for key, value in state.items()}
+        other = {key: value for key, value in state.items() if value is not self._given.get(key)}
+        masked = {key: self.mask(value) for key, value in other.items()}
         fresh = {key: value for key, value in masked.items() if self._stored.get(key) != value}
         rows = [{"key": key, "value": value, "updated_at": now} for key, value in fresh.items()]
         if found := [*self._waiting, *(("session_state", row) for row in rows)]:
             self._insert(found)
         self._stored |= fresh
+        self._given |= other
         self.tend_mirror()
 
     def workspace_files(self, rows: list[tuple]) -> None:

@@ -28,7 +28,7 @@ from harness.context import Context
 from harness.gateway import BATCH, GatewayLink
 from harness.money import Usage
 from harness.replies import Reply, ToolCall
-from harness.session import Session
+from harness.session import Session, from_rows
 from harness.settings import from_dict
 from harness.steps import as_step, runnable
 from harness.telemetry import events
@@ -65,6 +65,7 @@ class Memory(RuleBasedStateMachine):
     def begin(self, least, more):
         self.context, self.number = Context("the rules", least + more, least), 0
         self.before: list[dict] = []
+        self.kept = Session("r")
 
     @rule(reply=REPLIES, nudges=NUDGES, digest=st.sampled_from(["", "Decided: A, because of B."]))
     def step(self, reply, nudges, digest):
@@ -81,14 +82,14 @@ class Memory(RuleBasedStateMachine):
         self.before = sent[:-1]
         outcomes = [Outcome(f"result {n}") for n, _ in enumerate(runnable(reply))]
         self.context.add(as_step(self.number, nudges, reply, outcomes, str))
+        self.kept.keep(self.context.steps, self.context.pending)
 
     @rule()
     def restart(self):
         """What the checkpoint keeps of it is the same to the byte."""
-        kept = Session("r")
-        kept.keep(self.context.steps, self.context.pending)
-        kept.window = json.loads(json.dumps(kept.window))
-        self.context.steps = kept.steps()
+        self.kept.keep(self.context.steps, self.context.pending)
+        self.kept = from_rows(self.kept.rows())
+        self.context.steps, self.context.pending = self.kept.steps(), self.kept.pending_steps()
 
     @invariant()
     def the_window_is_bounded_and_of_whole_steps(self):

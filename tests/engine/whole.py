@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 
 from struck import TABLES, Left, Session
 
 from harness.phases import PHASES
-from harness.session import RESTARTED
+from harness.session import RESTARTED, from_rows
 
 PLACES = ("telemetry/run.db", "mirror/run.db", "telemetry/sealed/run.db")
 COST = 0.001  # of a call, as session_host.py bills it
@@ -138,8 +137,9 @@ def _goes_on(session: Session, left: Left) -> list[str]:
     if "window" not in left.state or left.state.get("status") == "sealed" or not _asked_again(session, left):
         return []
     messages, wrong = session.first_request(), []
-    window = [message for step in json.loads(left.state["window"]) for message in step["messages"]]
-    is_cut = len(json.loads(left.state["window"])) > session.settings["window_max_steps"]
+    steps = from_rows(left.state).steps()
+    window = [message for step in steps for message in step.messages]
+    is_cut = len(steps) > session.settings["window_max_steps"]
     if not is_cut and messages[2 : 2 + len(window)] != window:
         wrong.append("the window is not the checkpoint's")
     if not is_cut and left.state["digest"] not in messages[1]["content"]:

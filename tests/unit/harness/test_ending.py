@@ -17,6 +17,7 @@ from harness import ballast, guards, tools
 from harness.context import Context
 from harness.ending import Ending
 from harness.errors import STOP_REASONS, ModelError, NoMoney
+from harness.final_report import FinalReport
 from harness.money import Usage
 from harness.replies import Reply
 
@@ -56,6 +57,21 @@ def sealed(desk, *replies, reason="time limit reached"):
 
 def note(desk, name, text="x\n"):
     (desk.settings.paths.notes / name).write_text(text)
+
+
+def test_a_report_is_seen_as_soon_as_it_says_something_however_long_nothing_had_changed(desk):
+    report = FinalReport(desk, Scripted(), Context("system", 18, 6))
+    notes = desk.settings.paths.notes
+    note(desk, "other.md")
+    os.utime(notes, (1e9, 1e9))  # what has not changed for long is not read again
+    assert report.any_yet() == report.any_yet() == []
+    note(desk, "final_report_v2.md", " \n")
+    os.utime(notes, (1.1e9, 1.1e9))
+    assert report.any_yet() == []
+    note(desk, "final_report_v2.md")
+    assert report.any_yet() == report.names() == ["final_report_v2.md"]
+    (notes / "final_report_v2.md").rename(notes / "moved.md")
+    assert report.any_yet() == []
 
 
 def test_the_highest_version_counts_whoever_wrote_the_others(desk):

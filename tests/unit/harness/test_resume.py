@@ -1,6 +1,5 @@
 """UNIT: a run that is killed goes on as if nothing had happened, in whatever phase and however often."""
 
-import json
 import re
 import sqlite3
 import time
@@ -12,7 +11,7 @@ from scripted_gateway import TOKEN, ScriptedGateway, call, say
 
 from harness.context import Step
 from harness.repetition import Repetition
-from harness.session import Session, load
+from harness.session import Session, from_rows, load
 from harness.telemetry.recorder import Recorder
 from harness.tools.base import Outcome
 
@@ -47,7 +46,7 @@ def test_a_run_killed_in_its_final_phase_keeps_digest_window_money_and_tools(tmp
     assert phase_of(first) == "FINAL_REPORT"
     assert "write_script" not in [tool["function"]["name"] for tool in first["tools"]]
     assert state["digest"] and state["digest"] in first["messages"][1]["content"]
-    shown = [message for step in json.loads(state["window"]) for message in step["messages"]]
+    shown = [message for step in from_rows(state).steps() for message in step.messages]
     assert first["messages"][2 : 2 + len(shown)] == shown
     spent = float(re.search(r"\$([\d.]+)", first["messages"][-1]["content"]).group(1))
     assert spent >= float(state["spent_usd"]) - 0.0001 > 0
