@@ -14,6 +14,7 @@ from labkit.gateway import listening
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.page import access
 from labkit.gateway.page.board import Board
+from labkit.gateway.page.names import OwnNames
 from labkit.gateway.page.routes import Page
 
 POLL_SECONDS = 0.5
@@ -41,7 +42,8 @@ async def _serving(
     run_dir: Path, config: GatewayConfig, board: Board, listener: socket.socket
 ) -> AsyncIterator[None]:
     token = access.token_of(run_dir)
-    server = listening.server_of(Page(board, access.Access(token)).app())
+    app = Page(board, access.Access(token)).app()
+    server = listening.server_of(OwnNames(app, config.page_bind))
     server.config.limit_concurrency = MAX_CONNECTIONS
     async with listening.serving(server, listener):
         log.info("page: %s", access.publish(run_dir, token, config.page_bind, listener.getsockname()[1]))

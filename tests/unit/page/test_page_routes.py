@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 import threading
 
 import httpx2
+import pytest
 
 from labkit.gateway import commands
 from labkit.gateway.page import access
@@ -70,6 +72,32 @@ def test_the_policy_runs_no_script_but_the_pages_own_and_no_other_origin_is_answ
             assert answer.headers["x-content-type-options"] == "nosniff"
         html = http.get("/").text
     assert "<script>" not in html and " on" + "click=" not in html and "style=" not in html
+
+
+@pytest.mark.parametrize(
+    "name", ["evil.example:8422", "127.0.0.1.evil.example", "[evil]", "", "evil.localhost"]
+)
+def test_a_foreign_name_that_was_made_to_lead_here_gets_nothing(serve, name):
+    served = serve()
+    token, here = access.read(served.folder)["token"], served.url.split("/")[2]
+    browser = served.browser()
+    with httpx2.Client(base_url=served.url, trust_env=False, cookies=browser.http.cookies) as http:
+        for host, fine in ((name, False), (here, True)):
+            headers = {"host": host, "origin": f"http://{host}", "x-lab-csrf": browser.facts["csrf"]}
+            answers = [http.get(path, headers=headers) for path in ("/", "/static/page.js", "/state")]
+            answers += [http.post("/command", json={"name": "pause"}, headers=headers)]
+            answers += [http.post("/login", json={"token": token}, headers=headers)]
+            assert {answer.status_code for answer in answers} == {200 if fine else 421}
+            assert len(commands.listed(served.folder)) == fine
+
+
+@pytest.mark.parametrize(
+    "name", ["localhost", "LOCALHOST.:1", "[::1]:8422", "192.0.2.7", socket.gethostname()]
+)
+def test_the_page_may_be_called_by_any_address_and_by_this_machines_own_names(serve, name):
+    served = serve()
+    with httpx2.Client(base_url=served.url, trust_env=False) as http:
+        assert http.get("/", headers={"host": name}).status_code == 200
 
 
 def test_an_order_is_recorded_with_the_persons_name_and_reason(serve):
