@@ -2,6 +2,9 @@
 
 import hashlib
 import os
+import shlex
+import shutil
+import subprocess
 import threading
 from pathlib import Path
 
@@ -52,7 +55,20 @@ WRITES = [
     "(setsid touch y &) ; sleep 0.1",
     "touch ../tmp/y",
     "rm x.md",
+    "tree -o y",
+    "tree -ao y",
+    "tree -R -L 1 -H . ",
+    "tree -Lo 1 y",
 ]
+# These reach for more than files (the host's clock and its name), or wait for ever.
+NOT_RUN = (
+    "date -s 2030-01-01",
+    "hostname y",
+    "tail -f x.md",
+    "tail --follow x.md",
+    "tail +1f x.md",
+    "tail +f x.md",
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +78,7 @@ def desk(tmp_path_factory):
     workspace = wanted.paths.workspace
     (workspace / "x.md").write_text("b 2\na 1\ntwo words\n")
     (workspace / "odd name; rm -rf.md").write_text("odd\n")
+    (workspace / "d1").mkdir()
     (workspace / "evil").write_text("#!/bin/sh\ntouch y\n")
     (workspace / "evil").chmod(0o755)
     clock = Clock(3600, 0.1)
@@ -113,6 +130,25 @@ def test_what_passed_the_rules_by_mistake_would_still_write_nowhere(desk, line):
     desk.step += 1
     process.run_command(line, desk, shown=True, read_only=True)
     assert tree(desk) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a mount namespace")
+@pytest.mark.parametrize("line", [line for line in ESCAPES if line not in NOT_RUN])
+def test_an_escape_that_the_rules_had_let_through_would_write_nowhere(desk, line):
+    before = tree(desk)
+    desk.step += 1
+    process.run_command(line, desk, shown=True, read_only=True)
+    assert tree(desk) == before
+
+
+@pytest.mark.skipif(shutil.which("tree") is None, reason="needs the package tree")
+@pytest.mark.parametrize("line", [line for line in WRITES if line.startswith("tree ")])
+def test_what_tree_is_refused_for_it_does_where_nothing_holds_it(tmp_path, line):
+    """Else the tests above would show nothing."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "x.md").write_text("a")
+    subprocess.run(shlex.split(line), cwd=tmp_path, capture_output=True, timeout=20, check=False)
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a mount namespace")
