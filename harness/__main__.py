@@ -163,7 +163,7 @@ def _wire(
     desk = Desk(wanted, recorder, clock, inspector, stop, PHASES[0], inventory=inventory, world=world)
     context = Context(prompts["worker"], wanted.window_max_steps, wanted.window_min_steps)
     digest = Digest(model, recorder, clock, purse, prompts["digest"], wanted.digest_max_tokens)
-    nudges = Nudges(wanted.nudge_every_minutes, wanted.length_seconds, state.last_nudge_seconds)
+    nudges = Nudges(wanted.nudge_every_minutes, state.last_nudge_seconds)
     return Orchestrator(
         wanted, recorder, clock, purse, model, desk, context, digest, nudges, link, state, stop
     )

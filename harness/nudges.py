@@ -12,15 +12,15 @@ LEAST_PER_RUN = 8  # a short run still gets its nudges
 class Nudges:
     """When the next nudge is due, in active seconds."""
 
-    def __init__(self, every_minutes: float, length_seconds: float, last: float = 0.0) -> None:
-        self.interval = min(every_minutes * 60, length_seconds / LEAST_PER_RUN)
-        self.last = last
+    def __init__(self, every_minutes: float, last: float = 0.0) -> None:
+        self.every, self.last = every_minutes * 60, last
 
-    def due(self, elapsed: float) -> bool:
-        """True once per interval; a long step that skips several yields one nudge."""
-        if elapsed - self.last < self.interval:
+    def due(self, elapsed: float, length: float) -> bool:
+        """True once per interval; a long step that skips several yields one nudge. length: of the run now."""
+        interval = min(self.every, length / LEAST_PER_RUN)
+        if elapsed - self.last < interval:
             return False
-        self.last = elapsed - elapsed % self.interval
+        self.last = elapsed - elapsed % interval
         return True
 
 

@@ -160,7 +160,7 @@ class Orchestrator:
 
     def _nudges(self) -> list[dict]:
         texts = list(self.notices)  # said again if this step fails: they go once it is remembered
-        if self.nudges.due(self.clock.elapsed()):
+        if self.nudges.due(self.clock.elapsed(), self.clock.length):
             texts.append(time_nudge(self.desk.phase.name, self.clock.elapsed(), self.clock.remaining()))
         if alarm := self.repetition.found():
             texts.append(self._circling(alarm))

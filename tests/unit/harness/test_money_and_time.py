@@ -135,16 +135,22 @@ def test_time_is_told_in_words(seconds, text):
 
 
 def test_a_nudge_comes_each_quarter_hour_and_a_short_run_gets_its_eight():
-    long = Nudges(15, 8 * 3600)
-    assert [minute for minute in range(0, 121) if long.due(minute * 60)] == list(range(15, 121, 15))
-    short = Nudges(15, 120)
-    assert sum(short.due(second) for second in range(120)) == 7
+    long, hours = Nudges(15), 8 * 3600
+    assert [minute for minute in range(0, 121) if long.due(minute * 60, hours)] == list(range(15, 121, 15))
+    short = Nudges(15)
+    assert sum(short.due(second, 120) for second in range(120)) == 7
+
+
+def test_a_short_run_that_was_extended_is_nudged_like_the_long_one_that_it_is():
+    nudges = Nudges(15)
+    assert sum(nudges.due(second, 120) for second in range(60)) == 3
+    assert sum(nudges.due(second, 7200) for second in range(60, 7200)) == 7
 
 
 def test_a_long_step_yields_one_nudge_not_a_pile():
-    nudges = Nudges(15, 8 * 3600)
-    assert nudges.due(4000)
-    assert not nudges.due(4010)
+    nudges = Nudges(15)
+    assert nudges.due(4000, 8 * 3600)
+    assert not nudges.due(4010, 8 * 3600)
 
 
 def test_nudges_name_the_time_and_differ_by_phase():
