@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import driver_guest
+import loopback
 import pytest
 import yaml
 
@@ -86,6 +86,4 @@ def running(hypervisor) -> guest.Hypervisor:
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return loopback.free_port()

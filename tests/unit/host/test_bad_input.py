@@ -451,6 +451,6 @@ def test_the_verb_serves_a_run_and_ends_when_asked_even_before_it_listens(tmp_pa
         until(lambda: process.alive(folder))
         assert pidfile.read(folder) == served.pid
         served.terminate()
-        assert served.wait(20) == 0 and not process.alive(folder)
+        assert served.wait(60) == 0 and not process.alive(folder)
     finally:
         served.kill()

@@ -57,7 +57,7 @@ def manifest(target):
 @pytest.fixture
 def alive(folder):
     """A process that passes for the gateway of the run, which has just heard of the guest."""
-    child = subprocess.Popen(["sleep", "60"])
+    child = subprocess.Popen(["sleep", "600"])
     text = f"{child.pid}\n{pidfile.start_time(child.pid)}\n"
     (folder / pidfile.FILE_NAME).write_text(text)
     yield child
@@ -112,7 +112,7 @@ def test_a_mute_guest_whose_session_is_over_or_silent_is_read(mute, folder, runn
     else:
         os.utime(events, (time.time() - 3600,) * 2)
     assert collecting.collect(mute, folder).is_dir()
-    assert alive.wait(10) != 0  # the gateway is ended before its folder is copied
+    assert alive.wait(60) != 0  # the gateway is ended before its folder is copied
 
 
 def test_asked_for_offline_the_guest_is_not_asked_first(mute, folder, running):

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from datetime import datetime
 
 import pytest
 import synthetic_run
@@ -97,7 +97,7 @@ def test_a_missing_gateway_folder_is_one_sentence(lab_command, tmp_path):
 def at_work(tmp_path):
     """Another process that holds the lab, as `lab demo` does."""
     program = "import sys, pathlib, time; from labkit import lock\n" + (
-        "with lock.hold(pathlib.Path(sys.argv[1]), 'unit', 'demo'): print('held', flush=True); time.sleep(60)"
+        "with lock.hold(pathlib.Path(sys.argv[1]), 'unit', 'demo'): print('held', flush=True); time.sleep(99)"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "state")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPO)
@@ -114,7 +114,7 @@ def test_status_says_which_command_is_at_work_since_when(lab_command, at_work):
     assert said.splitlines()[-1].startswith("wait until it is over")
     known = json.loads(lab_command("status", "--json").stdout)["at_work"]
     assert (known["verb"], known["pid"]) == ("demo", at_work.pid)
-    assert known["since"].startswith(time.strftime("%Y-"))
+    assert datetime.fromisoformat(known["since"])
     at_work.kill()
     at_work.wait()
     assert json.loads(lab_command("status", "--json").stdout)["at_work"] is None

@@ -15,7 +15,7 @@ from labkit.config import REPO
 from labkit.errors import NOT_READY, LabError
 
 HOLD = "import sys, pathlib, time; from labkit import lock\n" + (
-    "with lock.hold(pathlib.Path(sys.argv[1]), 'unit', 'up'): print('held', flush=True); time.sleep(60)"
+    "with lock.hold(pathlib.Path(sys.argv[1]), 'unit', 'up'): print('held', flush=True); time.sleep(600)"
 )
 
 
@@ -102,7 +102,7 @@ while count < 20:
 def test_a_lock_file_that_is_removed_by_its_holder_still_lets_in_one_at_a_time(tmp_path):
     command = [sys.executable, "-c", TAKE_OFTEN, str(tmp_path)]
     takers = [subprocess.Popen(command, cwd=REPO, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [(taker.communicate(timeout=60)[1], taker.returncode) for taker in takers] == [("", 0)] * 3
+    assert [(taker.communicate(timeout=110)[1], taker.returncode) for taker in takers] == [("", 0)] * 3
 
 
 def test_the_lock_does_not_lie_in_the_folder_that_down_removes(tmp_path):

@@ -112,7 +112,7 @@ def test_a_command_that_hangs_or_drips_is_given_up_within_its_bound(shell, comma
     started = time.monotonic()
     with pytest.raises(LabError, match="did not finish a command within 1 s") as caught:
         shell.run(command, seconds=1)
-    assert caught.value.code == UNREACHABLE and time.monotonic() - started < 10
+    assert caught.value.code == UNREACHABLE and time.monotonic() - started < 30
 
 
 def test_a_connection_that_breaks_off_is_an_error_in_words(shell):
@@ -133,7 +133,7 @@ def test_another_host_key_is_refused_at_once_and_in_words(keys, server):
     with pytest.raises(LabError, match="shows another host key") as caught:
         Shell("127.0.0.1", folder, seconds=60, port=server[0])
     assert "not the guest you made" in caught.value.hint
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 40
 
 
 def test_a_host_that_is_not_pinned_gets_no_connection(keys, server):
@@ -160,7 +160,7 @@ def test_a_guest_that_does_not_answer_is_given_up_within_its_bound(keys, free_po
     with pytest.raises(LabError, match="the guest at 127.0.0.1 does not answer over SSH") as caught:
         Shell("127.0.0.1", folder, seconds=0.5, port=free_port)
     assert caught.value.code == UNREACHABLE and "lab status" in caught.value.hint
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 30
 
 
 def test_missing_keys_are_said_with_what_makes_them(tmp_path):

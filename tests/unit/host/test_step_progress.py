@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
-import time
+import re
 
 import pytest
+from loopback import until
 from rich.console import Console
 
 from labkit.progress import Progress
@@ -22,14 +23,14 @@ def test_a_step_says_that_it_began_and_that_it_is_done():
         pass
     lines = text.getvalue().splitlines()
     assert lines[0].endswith("building the guest ...")
-    assert lines[1].endswith("building the guest: done (0 s)")
+    assert re.search(r"building the guest: done \(\d s\)$", lines[1])
 
 
 def test_a_step_that_fails_says_so_and_lets_the_error_through():
     shown, text = progress()
     with pytest.raises(ZeroDivisionError), shown.step("dividing"):
         _ = 1 / 0
-    assert "dividing: failed (0 s)" in text.getvalue()
+    assert re.search(r"dividing: failed \(\d s\)$", text.getvalue(), re.M)
 
 
 @pytest.mark.parametrize("name", ["[/bold] closes nothing", "[red]not red[/red]", "[1;31m", "[link=x]"])
@@ -52,7 +53,7 @@ def test_on_a_terminal_a_long_detail_is_cut_to_one_line():
     shown, text = progress(width=50, terminal=True)
     with shown.step("working"):
         shown.detail("[x] a very long task name " * 20)
-        time.sleep(0.6)
+        until(lambda: "…" in text.getvalue())
     drawn = text.getvalue()
     assert "working" in drawn and "…" in drawn
     assert "a very long task name [x] a very long task name" not in drawn

@@ -159,7 +159,7 @@ def test_events_arrive_while_the_stream_is_open(serve):
     reader = threading.Thread(target=lambda: got.extend(browser.stream(0, 1)))
     reader.start()
     served.push({"event_type": "WORKER_THOUGHT", "sanitized_output": "now"})
-    reader.join(timeout=10)
+    reader.join(timeout=60)
     assert [row["text"] for row in got] == ["now"]
 
 
