@@ -36,7 +36,8 @@ def test_a_guest_that_holds_a_thousand_connections_does_not_close_the_page_to_it
         with ExitStack() as stack:
             for _ in range(1100):
                 stack.enter_context(dial(running.config.port, PARTIAL))
-            with dial(page, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n") as person:
+            asks = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{page}\r\nConnection: close\r\n\r\n"
+            with dial(page, asks.encode()) as person:
                 assert person.recv(100).startswith(b"HTTP/1.1 200")
         until(lambda: running.chat().status_code == 200)
     finally:
