@@ -45,7 +45,7 @@ def test_ten_kills_at_random_moments_leave_one_whole_run(tmp_path):
     billed = run.rows("SELECT SUM(cost_usd), COUNT(*) FROM api_requests")[0]
     assert run.summary["cost_usd"] == round(billed[0], 6)
     assert asked - KILLS <= billed[1]  # at most the call that was under way is missing a kill
-    assert run.summary["elapsed_seconds"] < 0.04 * 60 * 2
+    assert run.summary["elapsed_seconds"] < 0.04 * 60 * 5  # the last step, the report and the seal
     assert run.summary["final_report_written"]
 
 

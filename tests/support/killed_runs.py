@@ -22,7 +22,7 @@ def is_busy(process, gateway, asked):
     return len(gateway.requests) > asked or process.poll() is not None
 
 
-def wait_until(condition, seconds=30):
+def wait_until(condition, seconds=90):
     ends = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < ends, "it did not come to that"

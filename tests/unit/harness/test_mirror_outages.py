@@ -216,61 +216,64 @@ def test_a_mirror_that_fails_while_the_run_is_sealed_adds_no_event_to_the_final_
 
 
 class Frozen:
-    """A file system as `fsfreeze` leaves it: a write holds its thread in the kernel until it is thawed."""
+    """A file system as `fsfreeze` leaves it: a write holds its thread in the kernel until it is thawed.
 
-    def __init__(self, folder):
-        self.folder = folder
+    Meanwhile its record is impatient; at other times a slow disk of this machine is no outage.
+    """
+
+    def __init__(self, folder, record=None):
+        self.folder, self.record = folder, record
 
     def __enter__(self):
         command("fsfreeze", "--freeze", self.folder)
+        if self.record:
+            self.record.recorder.mirror._patience.seconds = 0.5
 
     def __exit__(self, *_):
         command("fsfreeze", "--unfreeze", self.folder)
 
 
-@pytest.fixture
-def impatient(monkeypatch):
-    monkeypatch.setattr(mirror, "ANSWER_SECONDS", 0.5)
-
-
-def test_a_mirror_that_never_answers_holds_the_run_once_and_heals(tmp_path, impatient):
+def test_a_mirror_that_never_answers_holds_the_run_once_and_heals(tmp_path):
     with small_disk("ext4", 16) as disk:
         record = Record(tmp_path, disk.folder)
         record.work()
-        with Frozen(disk.folder):
+        with Frozen(disk.folder, record):
             began = time.monotonic()
             record.work(20)
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 30, "and not for half a second at each of 120 writes"
             assert record.words() == ["MIRROR_DEGRADED"]
             assert "has still not answered" in record.recorder.mirror_state
         until(lambda: not record.recorder.mirror.held)
+        record.recorder.mirror._patience.seconds = mirror.ANSWER_SECONDS
         record.work()
         record.assert_healed()
         record.recorder.close_mirror()  # or the disk could not be unmounted
 
 
-def test_a_mirror_that_never_answers_when_a_run_is_taken_up_again_does_not_hold_it(tmp_path, impatient):
+def test_a_mirror_that_never_answers_when_a_run_is_taken_up_again_does_not_hold_it(tmp_path, monkeypatch):
     with small_disk("ext4", 16) as disk:
         record = Record(tmp_path, disk.folder)
         record.work()
         record.recorder.close_mirror()
-        with Frozen(disk.folder):
+        with Frozen(disk.folder), monkeypatch.context() as impatient:
+            impatient.setattr(mirror, "ANSWER_SECONDS", 0.5)
             again = Record(tmp_path, disk.folder)
             again.work()
             assert again.words() == ["MIRROR_DEGRADED"]
             assert again.recorder.mirror.check() == "not open"
             again.recorder.close_mirror()
         until(lambda: not again.recorder.mirror.held)
+        again.recorder.mirror._patience.seconds = mirror.ANSWER_SECONDS
         again.work()
         again.assert_healed()
         again.recorder.close_mirror()
 
 
-def test_a_mirror_that_stops_answering_at_the_end_does_not_hold_the_seal(tmp_path, impatient):
+def test_a_mirror_that_stops_answering_at_the_end_does_not_hold_the_seal(tmp_path):
     with small_disk("ext4", 16) as disk:
         record = Record(tmp_path, disk.folder)
         record.work()
-        with Frozen(disk.folder):
+        with Frozen(disk.folder, record):
             record.recorder.event(events.RUN_SEALED)
             record.recorder.close_mirror()
             assert rows_of(record.primary)["execution_logs"][-1][5] == "RUN_SEALED"
