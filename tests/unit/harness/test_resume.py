@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+import threading
 import time
 
 import pytest
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_run_killed_in_its_final_phase_keeps_digest_window_money_and_tools(tmp_path):
-    finals = []
+    finals, held, gone = [], threading.Event(), threading.Event()
 
     def worker(body):
         if len(gateway.asked("worker")) == 10:  # by then the window was cut and there is a digest
@@ -28,15 +29,19 @@ def test_a_run_killed_in_its_final_phase_keeps_digest_window_money_and_tools(tmp
             time.sleep(0.05)
             return call("execute_shell", command="true")
         finals.append(body)
-        time.sleep(0.05)
+        window = sum(message["role"] == "assistant" for message in body["messages"])
+        if len(finals) > 3 and window > 2 and not held.is_set():  # 2: cut just now, the checkpoint has more
+            held.set()
+            gone.wait(60)
         report = call("write_scratchpad", filename="final_report_v1.md", content="# done")
         return report if len(finals) > 8 else call("list_workspace")
 
     with ScriptedGateway(worker=worker) as gateway:
         settings = run_settings(tmp_path / "sandbox", gateway.url, minutes=5)
         process = start(settings)
-        wait_until(lambda: len(finals) > 3)
+        wait_until(held.is_set)
         kill(process)
+        gone.set()
         before = Run(tmp_path / "sandbox").rows("SELECT key, value FROM session_state", "telemetry/run.db")
         seen = len(gateway.asked("worker"))
         run = run_session(settings)
@@ -61,7 +66,7 @@ def test_a_kept_guests_old_report_does_not_end_a_run_resumed_in_its_final_phase(
     (notes / "final_report_v1.md").write_text("of another run\n")
     with ScriptedGateway(worker=lambda _: time.sleep(0.05) or call("list_workspace")) as gateway:
         gateway.commands.append({"id": 1, "name": "finish", "args": {}})
-        settings = run_settings(tmp_path / "sandbox", gateway.url, minutes=0.1)
+        settings = run_settings(tmp_path / "sandbox", gateway.url, minutes=5)
         process = start(settings)
         wait_until(lambda: any("FINAL" in phase_of(body) for body in gateway.asked("worker")))
         kill(process)
@@ -95,10 +100,11 @@ def test_a_checkpoint_that_cannot_be_read_is_sealed_with_a_report_instead_of_lef
 
 def test_a_run_db_that_is_damaged_is_rebuilt_from_the_mirror_and_the_run_goes_on(tmp_path):
     with ScriptedGateway(worker=lambda _: time.sleep(0.05) or call("list_workspace")) as gateway:
-        settings = run_settings(tmp_path / "sandbox", gateway.url, minutes=0.03)
+        settings = run_settings(tmp_path / "sandbox", gateway.url, minutes=5)
         process = start(settings)
         wait_until(lambda: len(gateway.asked("worker")) > 3)
         kill(process)
+        gateway.commands.append({"id": 1, "name": "stop", "args": {}})
         telemetry = tmp_path / "sandbox" / "telemetry"
         for leftover in telemetry.glob("run.db-*"):
             leftover.unlink()
