@@ -27,7 +27,7 @@ def kept(lab, collected):
 @pytest.fixture(scope="module")
 def working(lab, kept, collected):
     """What `lab status` says once the second session has done a few steps."""
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 480
     while time.monotonic() < deadline and kept[0].is_alive():
         known = lab.lab("status", "--json").json
         if known["run"] not in (None, collected.name) and known["step"] >= 3:
@@ -44,7 +44,7 @@ def test_a_session_that_runs_is_not_collected(lab, working):
 
 def test_finish_brings_the_session_to_its_report_and_the_view_to_its_end(lab, kept, working):
     lab.lab("finish")
-    kept[0].join(300)
+    kept[0].join(500)
     (done,) = kept[1]
     assert done.code == 0
     assert done.json["stop_reason"] == "finished by a person"

@@ -15,7 +15,7 @@ def killed(lab, built):
     """The gateway's folder of a session whose guest died under it."""
     words = ("run", "--model", "rehearsal", "--minutes", "10", "--discard", "--detach", "--json")
     run_id = lab.lab(*words).json["run"]
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 480
     while lab.lab("status", "--json").json["step"] < 12:
         assert time.monotonic() < deadline, "the session did not get to step 12"
         time.sleep(3)
