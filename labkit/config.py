@@ -124,7 +124,7 @@ def _demand_hosts(path: Path) -> None:
             raise LabError(f"{path} has no host in the group {name}", hint, USAGE)
 
 
-class _Loader(yaml.SafeLoader):
+class NothingTwice(yaml.SafeLoader):
     """YAML in which nothing stands twice: of two lines for one variable the last would win without a word."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
@@ -137,7 +137,7 @@ class _Loader(yaml.SafeLoader):
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _Loader) or {}  # noqa: S506  a SafeLoader
+        values = yaml.load(path.read_text(encoding="utf-8"), NothingTwice) or {}  # noqa: S506  a SafeLoader
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
         reason = _why_unreadable(error)
         raise LabError(f"can't read {path}: {reason}", "mend the file; nothing was changed", USAGE) from error

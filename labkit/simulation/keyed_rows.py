@@ -58,6 +58,8 @@ def _refuse_unknown(values: dict, known: dict[str, Any], name: str, place: str) 
 def _fitting(wanted: str, key: str, value: Any) -> Any:
     """A value of the annotated type. Raises ValueError."""
     kind = wanted.split("[")[0].split(" ")[0]
+    if kind in ("float", "int") and isinstance(value, str):  # YAML takes 1e9 for a text
+        value = _number(value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
     fits = {
         "tuple": isinstance(value, list | tuple),
@@ -70,3 +72,10 @@ def _fitting(wanted: str, key: str, value: Any) -> Any:
     if not fits.get(kind, True):  # the rest are rows, which were made from dicts before
         raise ValueError(f"{key} must be {_IN_WORDS[kind]}, not {value!r}")
     return {"tuple": tuple, "str": str}.get(kind, lambda one: one)(value)
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -11,14 +11,13 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx2
 
+from labkit.simulation import failures, wire
 from labkit.simulation import script as rows
-from labkit.simulation import wire
 from labkit.simulation.agents import Agents, Said
 from labkit.simulation.chance import Chance
 from labkit.simulation.script import Fault, Script
@@ -26,8 +25,6 @@ from labkit.simulation.virtual import VirtualTime
 
 _STEP = re.compile(r"^Step: (\d+)$", re.M)
 _PATH = ("read_file", "list_workspace")
-DRIP_SECONDS = 5.0
-STATUS = {"rate_limit": 429, "server": 503, "refused": 400, "budget_exhausted": 402, "run_ended": 403}
 
 
 @dataclass
@@ -69,13 +66,10 @@ class Provider(httpx2.AsyncBaseTransport):
             fault = (recorded and recorded.fault) or fault
         if fault:
             self.met[fault.kind] += 1
-        if fault and fault.kind in ("unreachable", "outage"):
-            raise httpx2.ConnectError("simulated: nobody answers")
-        await self._wait(call, fault, recorded)
-        if fault and fault.kind in rows.TRANSPORT and fault.kind not in ("slow", "silent", "drip"):
+        if fault is None or fault.kind not in failures.NOBODY or recorded:
+            await self._wait(call, fault, recorded)
+        if fault and fault.kind in rows.TRANSPORT and fault.kind not in ("slow", "silent"):
             return self._failure(call, fault)
-        if fault and fault.kind == "drip":
-            return self._response(200, _Drip())
         return self._reply(call, fault, recorded)
 
     def _read(self, request: httpx2.Request) -> Call:
@@ -112,8 +106,8 @@ class Provider(httpx2.AsyncBaseTransport):
 
     async def _wait(self, call: Call, fault: Fault | None, recorded: Any) -> None:
         """The time to a reply. One that comes later than the client's time-out for reading never comes."""
-        if recorded and recorded.seconds is not None:
-            seconds = recorded.seconds
+        if recorded and recorded.seconds is not None:  # of a drip they are its whole length
+            seconds = 0.0 if fault and fault.kind == "drip" else recorded.seconds
         else:
             seconds = self.chance.seconds(self.script.latency, "latency")
         if fault and fault.kind == "silent":
@@ -135,27 +129,9 @@ class Provider(httpx2.AsyncBaseTransport):
         return bill
 
     def _failure(self, call: Call, fault: Fault) -> httpx2.Response:
-        """What comes in place of a reply; see script.TRANSPORT."""
-        self._charge(call, None, billed=fault.billed)
-        kind = fault.kind
-        if kind == "reset":
-            raise httpx2.ReadError("simulated: connection reset by peer")
-        if kind == "cut_stream":
-            body = json.dumps(wire.completion(Said("cut in the mid"), self.calls, "m", None)).encode()
-            return self._response(200, _Cut(body[: len(body) // 2]))
-        if kind in STATUS:
-            status = fault.status or STATUS[kind]
-            code = kind if kind in ("budget_exhausted", "run_ended") else "simulated"
-            headers = {"Retry-After": f"{fault.retry_after_seconds:g}"} if kind == "rate_limit" else {}
-            return self._response(*wire.error(status, f"simulated {kind}", code), headers=headers)
-        if kind == "html":
-            return self._response(200, b"<html><body>Bad gateway</body></html>", "text/html")
-        if kind == "blank":
-            return self._response(200, b"")
-        if kind == "in_body":
-            return self._json({"error": {"code": fault.code, "message": "simulated"}})
-        empty = wire.completion(Said(""), self.calls, "m", None)
-        return self._json(empty | ({"choices": []} if kind == "no_choices" else {}))
+        bill = self._charge(call, None, billed=fault.billed)
+        stated = wire.usage(bill, self.script.usage) if fault.billed else None
+        return failures.instead(fault, self.calls, stated)
 
     def _reply(self, call: Call, fault: Fault | None, recorded: Any) -> httpx2.Response:
         said = recorded.said if recorded and recorded.said else self.agents.answer(call.purpose, call.body)
@@ -165,41 +141,10 @@ class Provider(httpx2.AsyncBaseTransport):
         bill = self._charge(call, said)
         stated = wire.usage(bill, self.script.usage)
         said.calls = [(name, self._in_place(name, given)) for name, given in said.calls]
-        return self._json(wire.completion(said, self.calls, call.body.get("model", ""), stated))
+        return failures.as_json(wire.completion(said, self.calls, call.body.get("model", ""), stated))
 
     def _in_place(self, tool: str, given: Any) -> Any:
         """The file tools read below the temporary folder what the agents know under the guest's path."""
         if tool not in _PATH or not self.shown_as:
             return given
         return json.loads(json.dumps(given).replace(self.shown_as, self.sandbox))
-
-    def _json(self, body: dict) -> httpx2.Response:
-        return self._response(200, json.dumps(body).encode())
-
-    def _response(
-        self, status: int, body: Any, kind: str = "application/json", headers: dict[str, str] | None = None
-    ) -> httpx2.Response:
-        told = {"Content-Type": kind, **(headers or {})}
-        if isinstance(body, bytes):
-            return httpx2.Response(status, headers=told, content=body)
-        return httpx2.Response(status, headers=told, stream=body)
-
-
-class _Cut(httpx2.AsyncByteStream):
-    """The beginning of a body, and then the connection is gone."""
-
-    def __init__(self, beginning: bytes) -> None:
-        self.beginning = beginning
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        yield self.beginning
-        raise httpx2.RemoteProtocolError("simulated: peer closed connection without sending complete body")
-
-
-class _Drip(httpx2.AsyncByteStream):
-    """Bytes that keep coming, so that no read ever times out, and never become a reply."""
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while True:
-            await asyncio.sleep(DRIP_SECONDS)
-            yield b" "

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from labkit.config import NothingTwice
 from labkit.errors import USAGE, LabError
 from labkit.gateway import command_rules
 from labkit.simulation.keyed_rows import bad, row, rows
@@ -31,6 +32,10 @@ REPLY = (
 # Commands of a person, as `lab` sends them, and then what happens to the guest.
 COMMANDS = ("finish", "stop", "pause", "unpause", "say", "extend")
 MOST_HOURS = 100_000  # eleven years either way
+LEAST_LATENCY = 0.01  # seconds
+MOST = 1e9  # of what has no limit by nature
+# Keys of run.json that a simulation sets itself.
+OWN_SETTINGS = ("sandbox", "tool_user", "backup_command", "token", "nonce", "run_id", "gateway_url")
 INCIDENTS = (*COMMANDS, "interrupt", "disk_full", "disk_free", "clock_jump", "gateway_away")
 
 
@@ -70,9 +75,10 @@ class Fault:
     minutes: float = math.inf
     attempts: int = 1_000_000_000
     seconds: float = 60.0
-    retry_after_seconds: float = 20.0
+    retry_after_seconds: float | None = None  # of a rate_limit: 20
     status: int = 0
     code: str = "502"
+    message: str = ""
     command: str = "ls -la /sandbox/workspace"
     billed: bool = False
 
@@ -120,8 +126,8 @@ class Script:
         """A shipped script by its name, or a file. Raises LabError (usage)."""
         path = FOLDER / f"{which}.yml" if str(which) in shipped() else Path(which)
         try:
-            data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            data = yaml.load(path.read_text(encoding="utf-8"), NothingTwice) or {}  # noqa: S506  a SafeLoader
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
             reason = " ".join(str(error).split())
             raise LabError(
                 f"can't read the provider script {which}: {reason}",
@@ -154,34 +160,53 @@ def shipped() -> list[str]:
 
 
 def _check(script: Script) -> None:
-    """LabError (usage) for what no session could be played with."""
-    _among(script.name, "usage", script.usage, USAGES)
-    _among(script.name, "worker", script.worker, BEHAVIOURS)
+    """LabError (usage) for what no session could be played with, or would be read otherwise than meant."""
+    name = script.name
+    _among(name, "usage", script.usage, USAGES)
+    _among(name, "worker", script.worker, BEHAVIOURS)
+    _within(name, "", script, block_probability=(0, 1))
+    _within(
+        name, " in prices", script.prices, **dict.fromkeys(("input_per_mtok", "output_per_mtok"), (0, MOST))
+    )
+    _within(name, " in prices", script.prices, cached_reads=(0, 1))
+    for key in ("latency", "command_seconds"):  # without a least one time would stand still
+        seconds = {"median_seconds": (LEAST_LATENCY, MOST), "longest_seconds": (LEAST_LATENCY, math.inf)}
+        _within(name, f" in {key}", getattr(script, key), spread=(0, MOST), **seconds)
+    if own := sorted(set(script.settings) & set(OWN_SETTINGS)):
+        raise bad(name, f"{own[0]} in settings is the simulation's own", "leave it out")
     for fault in script.faults:
-        _check_fault(script.name, fault)
+        _check_fault(name, fault)
     for incident in script.incidents:
-        _check_incident(script.name, incident)
+        _check_incident(name, incident)
     for command in script.commands:
-        _check_pattern(script.name, command.match)
-    for key, value in vars(script.prices).items():
-        if value is not None and not 0 <= value < math.inf:
-            raise bad(script.name, f"{key} {value:g} is no price", "a number from 0 up")
-    for latency in (script.latency, script.command_seconds):
-        if latency.median_seconds <= 0 or latency.spread < 0 or latency.longest_seconds <= 0:
-            raise bad(script.name, "a latency must be above zero", "time would stand still without it")
+        _within(name, " in commands", command, seconds=(0, MOST), exit_code=(0, 255))
+        _check_pattern(name, command.match)
+
+
+def _within(name: str, where: str, row: Any, **limits: tuple[float, float]) -> None:
+    for key, (least, most) in limits.items():
+        value = getattr(row, key)
+        if value is not None and not least <= value <= most:
+            raise bad(name, f"{key} {value:g} is out of range{where}", f"from {least:g} to {most:g}")
 
 
 def _check_fault(name: str, fault: Fault) -> None:
     _among(name, "kind", fault.kind, TRANSPORT + REPLY)
     for purpose in fault.purposes:
         _among(name, "purposes", purpose, PURPOSES)
+    if odd := [step for step in fault.steps if not isinstance(step, int) or isinstance(step, bool)]:
+        raise bad(name, f"{odd[0]!r} in steps is no step", "numbers of steps: [3, 8]")
+    positive = dict.fromkeys(("seconds", "retry_after_seconds", "from_minute"), (0, MOST))
+    _within(name, " in faults", fault, probability=(0, 1), minutes=(0, math.inf), **positive)
+    if fault.status:
+        _within(name, " in faults: it must be a refusal", fault, status=(400, 599))
 
 
 def _check_incident(name: str, incident: Incident) -> None:
     """A person's command is held to the same rules as at the command line."""
     _among(name, "what", incident.what, INCIDENTS)
-    if abs(incident.hours) > MOST_HOURS:
-        raise bad(name, "hours is no jump of a clock", f"at most {MOST_HOURS:,}")
+    limits = {"at_minute": (0, MOST), "minutes": (0, MOST), "hours": (-MOST_HOURS, MOST_HOURS)}
+    _within(name, " in incidents", incident, **limits)
     if incident.what not in COMMANDS:
         return
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import threading
 import time
 from pathlib import Path
@@ -27,6 +28,7 @@ from labkit.simulation.wire import Meter
 
 ROOM = "free some space there (`df -h` shows it), or set TMPDIR to another disk, then repeat"
 SHOWN_AS = "/sandbox"
+_UNNAMEABLE = re.compile(r"[^\w.-]+", re.ASCII)  # of a run_id, which becomes names of files
 BALLAST = 4096  # bytes a file: this disk is full when the script says so
 
 
@@ -94,8 +96,8 @@ class _Session:
             "tool_user": None,
             "backup_command": ["simulated"],
             "token": "simulated-token",
-            "nonce": f"{self.seed:032x}",
-            "run_id": f"simulated-{self.script.name}-{self.seed}",
+            "nonce": f"{self.seed % (1 << 128):032x}",
+            "run_id": f"simulated-{_UNNAMEABLE.sub('-', self.script.name)}-{self.seed}",
             "gateway_url": "http://simulated.invalid",
         }
         try:

@@ -76,7 +76,7 @@ def settings(wanted: Wanted, script: Script) -> dict[str, Any]:
     if wanted.hours is not None and not 1 / 60 <= wanted.hours <= plan.MAX_MINUTES / 60:
         most = plan.MAX_MINUTES // 60
         raise LabError(
-            f"--hours {wanted.hours:g} is not between a minute and {most} hours", "0.5 is half one", USAGE
+            f"--hours {wanted.hours:g} is not between a minute and {most} hours", "0.5 is half an hour", USAGE
         )
     minutes = None if wanted.hours is None else wanted.hours * 60
     asked = plan.make(lab, minutes, wanted.budget, None, None, wanted.task, wanted.prompt)
@@ -96,12 +96,20 @@ def recorded(which: str) -> Path:
     return folder / "run.db"
 
 
+def _spoken(seconds: float) -> str:
+    return (
+        f"{seconds / 3600:.2f} simulated hours"
+        if seconds >= 3600
+        else f"{seconds / 60:.1f} simulated minutes"
+    )
+
+
 def sentences(result: Result, kept: Path | None) -> str:
     """What a person wants to know of it."""
     summary = result.summary
     report = f"by the {summary['final_report_by']}" if summary["final_report_written"] else "MISSING"
     lines = [
-        f"{summary['steps']} steps in {result.simulated_seconds / 3600:.2f} simulated hours, "
+        f"{summary['steps']} steps in {_spoken(result.simulated_seconds)}, "
         f"{result.wall_seconds:.1f} s of yours; ended by: {summary['stop_reason']}; report {report}",
         f"cost ${summary['cost_usd']:.4f} by the harness's books, ${result.billed_usd:.4f} billed; "
         f"{summary['prompt_tokens']:,} tokens in ({summary['cached_tokens']:,} cached), "

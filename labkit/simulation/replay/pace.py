@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime
 
-from harness.model import FIRST_BACKOFF
+from harness.model import FIRST_BACKOFF, LONGEST_BACKOFF
 from harness.replies import ODD_REPLIES
 
+FAILED = "step failed: "  # how such an event begins; harness/failed_steps.py
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds, doubled with each failed step in a row, as there
 # Rows that stand at the last step and come after it.
 AFTER_STEPS = (
     "BACKUP",
@@ -20,30 +24,65 @@ AFTER_STEPS = (
 )
 
 
-def reviewing(requests: list[dict]) -> dict[int, float]:
-    """Charged seconds that the Inspector took, by step: its attempts, and the pauses after an odd reply."""
-    took: dict[int, float] = defaultdict(float)
+def followed(requests: list[dict]) -> dict[int, dict]:
+    """The next attempt of the same call, by the id of the one before; none where a call was given up."""
+    last: dict[str, dict] = {}
+    found = {}
     for row in requests:
+        before = last.get(row["purpose"])
+        if before and (row["attempt"] or 1) == (before["attempt"] or 1) + 1:
+            found[before["id"]] = row
+        last[row["purpose"]] = row
+    return found
+
+
+def waited(row: dict, after: dict | None) -> float:
+    """Seconds between two attempts by the wall clock, where they are more than the harness's own backoff.
+
+    Of a call that was given up: the longest that the harness would wait, which was too long for that call.
+    """
+    if after is None:
+        return LONGEST_BACKOFF
+    gap = _seconds(after["timestamp"]) - _seconds(row["timestamp"]) - (after["latency_seconds"] or 0.0)
+    return max(0.0, round(gap)) if gap > _backoff(row) + 1 else 0.0
+
+
+def _seconds(stamp: str) -> float:
+    try:
+        return datetime.fromisoformat(stamp).timestamp()
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _backoff(row: dict) -> float:
+    return FIRST_BACKOFF * 2 ** min((row["attempt"] or 1) - 1, 8)
+
+
+def charged(requests: list[dict]) -> Iterator[tuple[dict, float]]:
+    """Each attempt and its seconds with the pause after an odd reply; an outage's pause is not charged."""
+    later = followed(requests)
+    for row in requests:
+        is_odd = row["status"] in ODD_REPLIES and row["id"] in later
+        yield row, (row["latency_seconds"] or 0.0) + (_backoff(row) if is_odd else 0.0)
+
+
+def reviewing(requests: list[dict]) -> dict[int, float]:
+    """Charged seconds that the Inspector took, by step."""
+    took: dict[int, float] = defaultdict(float)
+    for row, seconds in charged(requests):
         if row["purpose"] == "inspector":
-            took[row["step_number"]] += _charged(row)
+            took[row["step_number"]] += seconds
     return took
-
-
-def _charged(request: dict) -> float:
-    """Seconds of an attempt, and of the pause after an odd reply; an outage's pause is not charged."""
-    is_odd = request["status"] in ODD_REPLIES
-    pause = FIRST_BACKOFF * 2 ** min((request["attempt"] or 1) - 1, 8) if is_odd else 0.0
-    return (request["latency_seconds"] or 0.0) + pause
 
 
 def between(rows: list[dict], requests: list[dict]) -> list[float]:
     """Seconds of each step that neither a model nor a tool took: backups, and the harness itself."""
     if not requests:
         return []
-    known: dict[int, float] = defaultdict(float)
-    for request in requests:
+    known = _pauses(rows)
+    for request, seconds in charged(requests):
         if request["purpose"] != "inspector":  # its time lies within a tool's
-            known[request["step_number"]] += _charged(request)
+            known[request["step_number"]] += seconds
     called, ends = 0.0, {0: 0.0}
     for row in rows:
         step, elapsed = row["step_number"] or 0, row["elapsed_seconds"] or 0.0
@@ -56,3 +95,16 @@ def between(rows: list[dict], requests: list[dict]) -> list[float]:
     steps = sorted(ends)
     spans = zip(steps, steps[1:], strict=False)
     return [round(max(0.0, ends[step] - ends[before] - known[step]), 3) for before, step in spans]
+
+
+def _pauses(rows: list[dict]) -> dict[int, float]:
+    """What the harness waits by itself after a failed step, by the step that it then is in."""
+    found: dict[int, float] = defaultdict(float)
+    failures, last = 0, 0
+    for row, after in zip(rows, rows[1:], strict=False):
+        if not f"{row['sanitized_output'] or ''}{row['guard_reason'] or ''}".startswith(FAILED):
+            continue
+        step = row["step_number"] or 0
+        failures, last = failures + 1 if step == last + 1 else 1, step
+        found[after["step_number"] or 0] += min(LONGEST_PAUSE, FIRST_PAUSE * 2**failures)
+    return found

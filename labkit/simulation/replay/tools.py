@@ -33,6 +33,8 @@ class Use:
         if withheld := _WITHHELD.match(self.text):
             output = self.reviewed.removeprefix(f"output: {self.given}\n")
             return output or NOT_RECORDED, self.seconds, withheld[1]
+        if self.text.startswith("interrupted: "):  # by a crash of the harness
+            return "", self.seconds, self.text
         ended = _ENDED.match(self.text)
         wrapped = _WRAPPED.search(self.text)
         return (wrapped[1] if wrapped else ended[1], self.seconds, ended[2]) if ended else None

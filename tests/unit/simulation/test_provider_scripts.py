@@ -107,7 +107,8 @@ def test_a_command_longer_than_its_limit_is_told_to_be_killed_at_it(memory):
         ({"faults": [{"kind": "slwo"}]}, "slwo"),
         ({"faults": [{"kind": "slow", "probabilty": 0.1}]}, "probability"),
         ({"faults": {"kind": "slow"}}, "list"),
-        ({"latency": {"median_seconds": 0}}, "above zero"),
+        ({"latency": {"median_seconds": 0}}, "median_seconds 0 is out of range in latency"),
+        ({"command_seconds": {"longest_seconds": 1e-9}}, "longest_seconds"),
         ({"latency": 8}, "latency"),
         ({"latency": {"median_seconds": 10**400}}, "latency"),
         ({"prices": {"input_per_mtok": -5}}, "input_per_mtok"),
@@ -126,12 +127,45 @@ def test_a_command_longer_than_its_limit_is_told_to_be_killed_at_it(memory):
         ({"faults": [{"kind": "slow", "steps": 3}]}, "a list"),
         ({"faults": [{"kind": "slow", "from_step": float("inf")}]}, "a whole number"),
         ({"settings": "budget_usd"}, "keys and values"),
+        ({"settings": {"tool_user": "root"}}, "tool_user in settings is the simulation's own"),
+        ({"block_probability": 2}, "block_probability 2 is out of range"),
+        ({"prices": {"cached_reads": 7}}, "cached_reads 7 is out of range in prices"),
+        ({"faults": [{"kind": "slow", "probability": 7}]}, "probability 7 is out of range"),
+        ({"faults": [{"kind": "slow", "seconds": -5}]}, "seconds -5 is out of range"),
+        ({"faults": [{"kind": "slow", "steps": ["3"]}]}, "'3' in steps is no step"),
+        ({"faults": [{"kind": "server", "status": 200}]}, "it must be a refusal"),
+        ({"incidents": [{"at_minute": -1, "what": "finish"}]}, "at_minute -1 is out of range"),
+        ({"commands": [{"match": "x", "exit_code": -9}]}, "exit_code -9 is out of range"),
     ],
 )
 def test_a_script_that_cannot_work_is_refused_with_the_key_that_is_wrong(data, word):
     with pytest.raises(LabError, match=word) as refused:
         Script.from_dict(data)
     assert refused.value.code == USAGE
+
+
+def test_a_number_that_yaml_takes_for_a_text_is_a_number():
+    fault = {"kind": "rate_limit", "retry_after_seconds": "1e3"}
+    assert Script.from_dict({"faults": [fault]}).faults[0].retry_after_seconds == 1000
+
+
+def test_a_key_that_stands_twice_in_a_script_is_named(tmp_path):
+    (tmp_path / "twice.yml").write_text("faults: [{kind: slow}]\nfaults: [{kind: html}]\n")
+    with pytest.raises(LabError, match="faults stands twice"):
+        Script.load(tmp_path / "twice.yml")
+
+
+def test_a_script_of_any_name_gives_a_run_id_that_can_name_a_file():
+    result = simulate(Script.from_dict({"name": "../../a script", "latency": SLOW}), seed=-1, minutes=2)
+    assert result.summary["run_id"] == "simulated-..-..-a-script--1"
+
+
+@pytest.mark.parametrize("kind", ["server", "html", "in_body", "reset", "unreachable"])
+def test_a_fault_says_what_its_script_lets_it_say(memory, kind):
+    fault = {"kind": kind, "steps": [3], "attempts": 1, "purposes": ["worker"], "message": "gone fishing"}
+    result = simulate(Script.from_dict({"latency": SLOW, "faults": [fault]}), minutes=4, folder=memory / "s")
+    told = result.query("SELECT detail FROM api_requests WHERE step_number = 3 AND status != 'ok'")
+    assert "gone fishing" in told[0][0]
 
 
 def test_a_script_that_is_not_there_is_told_with_those_that_are():

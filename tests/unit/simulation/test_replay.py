@@ -35,6 +35,88 @@ def test_a_replay_says_and_does_what_was_recorded_when_it_was_recorded(recorded,
     assert again.summary["inspector_blocks"] == recorded.summary["inspector_blocks"] > 0
 
 
+UNPLEASANT = {
+    "transport": [
+        {"kind": "rate_limit", "retry_after_seconds": 33, "probability": 0.06},
+        {"kind": "server", "status": 504, "probability": 0.06},
+        {"kind": "in_body", "code": "502", "probability": 0.05},
+        {"kind": "in_body", "code": "teapot", "probability": 0.05},
+        {"kind": "refused", "purposes": ["worker", "digest"], "probability": 0.05},
+        {"kind": "unreachable", "probability": 0.05},
+        {"kind": "reset", "probability": 0.05, "billed": True},
+        {"kind": "cut_stream", "probability": 0.04},
+        {"kind": "html", "probability": 0.04},
+        {"kind": "blank", "probability": 0.04},
+        {"kind": "no_choices", "probability": 0.04},
+        {"kind": "empty", "probability": 0.04, "billed": True},
+    ],
+    "silence": [
+        {"kind": "silent", "probability": 0.06},
+        {"kind": "drip", "probability": 0.06},
+        {"kind": "slow", "seconds": 170, "probability": 0.05},
+        {"kind": "outage", "from_minute": 10, "minutes": 70},
+    ],
+    "replies": [
+        {"kind": "words_only", "purposes": ["inspector"], "probability": 0.3},
+        {"kind": "malformed_arguments", "probability": 0.1},
+        {"kind": "wrong_types", "probability": 0.1},
+        {"kind": "token_limit", "probability": 0.1},
+        {"kind": "no_finish", "probability": 0.1},
+        {"kind": "unknown_tool", "probability": 0.05},
+        {"kind": "withheld_tool", "probability": 0.05},
+        {"kind": "many_calls", "probability": 0.05},
+        {"kind": "odd_text", "probability": 0.05},
+        {"kind": "loop", "probability": 0.1},
+    ],
+}
+
+
+@pytest.mark.parametrize("day", UNPLEASANT)
+def test_an_unpleasant_day_is_replayed_to_the_row(memory, day):
+    """Failed attempts included: the same steps, words, verdicts, seconds, money and ending."""
+    script = Script.from_dict({"latency": SLOW, "faults": UNPLEASANT[day], "block_probability": 0.3})
+    first = simulate(script, seed=5, minutes=40, folder=memory / "first")
+    again = simulate(seed=99, replay=first.folder / "telemetry/sealed/run.db", folder=memory / "again")
+    assert again.query(TALK) == first.query(TALK)
+    attempts = "SELECT purpose, attempt, status, detail, latency_seconds, cost_usd IS NULL FROM api_requests"
+    assert again.query(attempts) == first.query(attempts)
+    for figure in (
+        "steps",
+        "stop_reason",
+        "elapsed_seconds",
+        "inspector_reviews",
+        "inspector_blocks",
+        "digest_refreshes",
+    ):
+        assert again.summary[figure] == first.summary[figure], figure
+    assert again.simulated_seconds == pytest.approx(first.simulated_seconds, abs=60)
+
+
+def test_a_session_that_was_killed_and_went_on_is_replayed_with_the_call_that_the_crash_cut(database, memory):
+    """As a record has it: the call's one result says so, and the session goes on."""
+    crashed = memory / "crashed.db"
+    cut = "interrupted: the harness was restarted during this call; it was not run again"
+    with sqlite3.connect(database) as source, sqlite3.connect(crashed) as target:
+        source.backup(target)
+        target.execute(
+            "UPDATE execution_logs SET sanitized_output = ? WHERE id = (SELECT MIN(id) FROM execution_logs "
+            "WHERE event_type = 'TOOL_RESULT' AND tool_name = 'execute_shell')",
+            (cut,),
+        )
+        target.execute(
+            "INSERT INTO api_requests (step_number, purpose, attempt, status, latency_seconds) "
+            "VALUES (2, 'worker', 1, 'interrupted', 3.0)"
+        )
+    again = simulate(replay=crashed, folder=memory / "again")
+    ((said,),) = again.query(
+        "SELECT sanitized_output FROM execution_logs WHERE sanitized_output LIKE '%restarted%'"
+    )
+    assert cut in said
+    with sqlite3.connect(database) as db:
+        ((steps,),) = db.execute("SELECT MAX(step_number) FROM execution_logs").fetchall()
+    assert again.summary["steps"] == steps
+
+
 def test_time_that_neither_model_nor_tool_took_passes_in_a_replay_too(database, memory):
     """As of a guest in which Python is slow: a second a step."""
     slow = memory / "slow.db"
