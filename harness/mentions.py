@@ -23,20 +23,21 @@ _NAMED = re.compile(
 
 def mark_missing(text: str, workspace: Path, recorder: Recorder) -> str:
     """The text with ' [missing]' behind each file that does not exist. Marks that it has are set anew."""
-    registered = {path for (path,) in recorder.query("SELECT file_path FROM file_registry")}
-    names = {path.rsplit("/", 1)[-1] for path in registered}
 
     def marked(found: re.Match) -> str:
         path, tail = _without_stop(found)
-        if found["below"]:
-            is_there = path in registered or os.path.lexists(workspace / path)
-        else:
-            is_there = path in names or _lies_about(path, workspace)
+        # Where a bare name is likely to be; a file further down is not looked for.
+        places = [path] if found["below"] else [path, *(f"{top}/{path}" for top in _TOPS.split("|"))]
         whole = found.group(0)
         whole = whole[: len(whole) - len(tail)]
-        return whole + ("" if is_there else MISSING) + tail
+        return whole + ("" if _is_there(places, workspace, recorder) else MISSING) + tail
 
     return _NAMED.sub(marked, text.replace(MISSING, ""))
+
+
+def _is_there(places: list[str], workspace: Path, recorder: Recorder) -> bool:
+    sql = "SELECT 1 FROM file_registry WHERE file_path = ?"  # by its index: the registry grows with the run
+    return any(recorder.query(sql, place) or os.path.lexists(workspace / place) for place in places)
 
 
 def _without_stop(found: re.Match) -> tuple[str, str]:
@@ -44,9 +45,3 @@ def _without_stop(found: re.Match) -> tuple[str, str]:
     path = found["below"] or found["bare"]
     bare = path.rstrip(".")
     return bare, path[len(bare) :]
-
-
-def _lies_about(name: str, workspace: Path) -> bool:
-    """Where a bare name is likely to be; a file further down is not looked for."""
-    folders = (workspace, workspace / "notes", workspace / "scripts", workspace / "tools")
-    return any(os.path.lexists(folder / name) for folder in folders)
