@@ -18,7 +18,7 @@ from typing import Any
 from labkit.errors import USAGE, LabError
 from labkit.gateway import command_rules
 from labkit.gateway.config import now_utc
-from labkit.gateway.files import JsonLines, read_lines
+from labkit.gateway.files import BINARY, JsonLines, read_lines
 
 FILE_NAME = "commands.jsonl"
 STATE_NAME = "commands-state.jsonl"
@@ -177,13 +177,17 @@ def _lock(path: Path) -> Iterator[None]:
     deadline, seen = time.monotonic() + LOCK_STALE_SECONDS, None
     while True:
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o600))
             break
         except FileExistsError:
             if (held := _identity(path)) != seen:  # another holder: it has its own time
                 deadline, seen = time.monotonic() + LOCK_STALE_SECONDS, held
             elif time.monotonic() > deadline:
                 path.unlink(missing_ok=True)
+            time.sleep(0.02)
+        except PermissionError:  # Windows: the last holder's file is just being removed
+            if os.name != "nt" or time.monotonic() > deadline:
+                raise
             time.sleep(0.02)
     try:
         yield

@@ -7,8 +7,9 @@ them, its own worst case written first: two gateways at once may both refuse, ne
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
+
+from labkit.gateway.files import put_in_place
 
 FOLDER = "spending"  # beside the labs' folders
 
@@ -59,7 +60,7 @@ class Days:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = folder / f".{self.run_id}.partial"
         partial.write_text(json.dumps({"usd": round(self._own[day], 9)}), encoding="utf-8")
-        os.replace(partial, folder / f"{self.run_id}.json")
+        put_in_place(partial, folder / f"{self.run_id}.json")
 
 
 def _read(path: Path) -> float:

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+BINARY = getattr(os, "O_BINARY", 0)  # Windows would write each line break as two characters
+IN_USE_SECONDS = 5.0  # there a file that somebody reads can't be replaced or made anew for that moment
 LINE_CHUNK = 8192  # bytes read at once of a line whose length nobody knows
 
 
 def write_private(path: Path, text: str) -> None:
     """Write a whole file, 0600 from its first byte, replacing what was there in one move."""
     partial = path.with_name(path.name + ".partial")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | BINARY, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(partial, path)
+    put_in_place(partial, path)
+
+
+def put_in_place(partial: Path, path: Path) -> None:
+    """os.replace, which Windows refuses while anybody has the old file open."""
+    deadline = time.monotonic() + IN_USE_SECONDS
+    while True:
+        try:
+            os.replace(partial, path)
+            return
+        except PermissionError:
+            if os.name != "nt" or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 class JsonLines:
@@ -30,7 +46,7 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        mode = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
+        mode = os.O_RDWR | os.O_CREAT | BINARY
         self._file = os.fdopen(os.open(path, mode, 0o600), "r+b", buffering=0)
         self._end = self._sound_length()
         self._file.truncate(self._end)

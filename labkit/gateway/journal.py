@@ -19,7 +19,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
-from labkit.gateway.files import JsonLines, sync
+from labkit.gateway.files import BINARY, JsonLines, sync
 
 ROOM = 1 << 20  # bytes: some hundred single rows. A longer batch forces the file itself
 
@@ -99,7 +99,7 @@ class JournaledLines:
 
     def _made(self) -> BinaryIO | None:
         """Written from end to end: filling a hole would be bookkeeping again. None where there is no room."""
-        mode = os.O_RDWR | os.O_CREAT | _FORCED | getattr(os, "O_BINARY", 0)
+        mode = os.O_RDWR | os.O_CREAT | _FORCED | BINARY
         with contextlib.ExitStack() as stack:
             try:
                 descriptor = os.open(self._place, mode, 0o600)

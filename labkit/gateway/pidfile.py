@@ -60,11 +60,8 @@ def _linux_start(pid: int) -> str | None:
 def _ps_start(pid: int) -> str | None:
     command = ["ps", "-o", "state=,lstart=", "-p", str(pid)]
     environment = {**os.environ, "LC_ALL": "C"}
-    state, _, started = (
-        subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        .stdout.strip()
-        .partition(" ")
-    )
+    said = subprocess.run(command, capture_output=True, env=environment, check=False).stdout
+    state, _, started = said.decode("ascii", "replace").strip().partition(" ")
     return None if not started or state.startswith("Z") else started.strip()
 
 

@@ -17,6 +17,7 @@ from labkit.errors import LabError
 from labkit.gateway import completion, keys, listening, pidfile, run_key, server
 from labkit.gateway.completion import Hook
 from labkit.gateway.config import GatewayConfig
+from labkit.gateway.files import BINARY
 from labkit.gateway.helpers import Helpers
 
 LOG_NAME = "gateway.log"
@@ -52,10 +53,10 @@ def stop(run_dir: Path) -> bool:
     pid = pidfile.read(Path(run_dir))
     if pid is None:
         return False
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(OSError):  # it has just ended; Windows says so in other words
         os.kill(pid, signal.SIGTERM)
     if not _gone(run_dir, STOP_SECONDS):
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):
             os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
         if not _gone(run_dir, STOP_SECONDS):
             raise LabError(f"the gateway (process {pid}) does not end", f"look at it: ps -p {pid}")
@@ -94,7 +95,7 @@ def _spawn(run_dir: Path, wanted: dict[str, str]) -> subprocess.Popen:
     source = str(Path(labkit.__file__).parent.parent)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (source, environment.get("PYTHONPATH"))))
     command = [sys.executable, "-m", "labkit.gateway", str(run_dir.resolve())]
-    descriptor = os.open(run_dir / LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    descriptor = os.open(run_dir / LOG_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND | BINARY, 0o600)
     try:
         return subprocess.Popen(
             command,

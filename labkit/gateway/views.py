@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from labkit.gateway import chain
-from labkit.gateway.files import JsonLines, line_of
+from labkit.gateway.files import BINARY, JsonLines, line_of, put_in_place
 
 EVENTS = "events.jsonl"
 REQUESTS = "requests.jsonl"
@@ -81,10 +81,10 @@ def _heal(run_dir: Path, kind: str) -> None:
     if _agrees(path, _wanted(run_dir, kind)):
         return
     partial = path.with_name(name + ".partial")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | BINARY, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.writelines(_wanted(run_dir, kind))
-    os.replace(partial, path)
+    put_in_place(partial, path)
 
 
 def _wanted(run_dir: Path, kind: str) -> Iterator[bytes]:

@@ -20,7 +20,10 @@ class Stream:
         self.board, self.open = board, 0
 
     async def pieces(self, place: int) -> AsyncIterator[str]:
-        """All that lies behind `place`, then what comes, until the board closes."""
+        """All that lies behind `place`, then what comes, until the board closes.
+
+        A gateway that started again may not have read so far yet: that is waited for, and nothing told twice.
+        """
         self.open += 1
         try:
             async for piece in self._told(place):
@@ -31,7 +34,6 @@ class Stream:
     async def _told(self, place: int) -> AsyncIterator[str]:
         board, told, told_at, files = self.board, "", 0.0, -1
         clock = asyncio.get_running_loop().time
-        place = min(place, board.count)
         yield "retry: 1000\n\n"
         while not board.closed:
             for row in board.rows(place, BATCH):

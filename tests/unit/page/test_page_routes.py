@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -10,9 +11,13 @@ import threading
 
 import httpx2
 import pytest
+from loopback import gateway_config
 
 from labkit.gateway import commands
+from labkit.gateway.files import line_of
 from labkit.gateway.page import access
+from labkit.gateway.page.board import Board
+from labkit.gateway.page.stream import Stream
 
 EVIL = "<img src=x onerror=alert(1)>\x1b]0;owned\x07\u202egnirts"
 
@@ -150,6 +155,23 @@ def test_a_browser_that_was_away_gets_each_event_once_in_order_over_restarts_too
     second = browser.stream(first[-1]["n"], 400)  # the same cookie: a restart logs nobody out
     assert [row["text"] for row in first + second] == [f"t{n}" for n in range(700)]
     assert [row["n"] for row in first + second] == list(range(1, 701))
+
+
+def test_a_browser_that_is_back_before_a_new_gateway_has_read_its_events_hears_none_twice(tmp_path):
+    rows = [{"id": n, "event_type": "BACKUP", "sanitized_output": f"t{n}"} for n in range(1, 11)]
+    (tmp_path / "events.jsonl").write_bytes(b"".join(line_of(row) for row in rows))
+    board = Board(tmp_path, gateway_config("a-token"), lambda: 0.0)
+
+    async def heard() -> list[str]:
+        pieces = Stream(board).pieces(8)
+        told = [await anext(pieces) for _ in range(3)]  # it is there, and the board has read nothing yet
+        board.poll()
+        told += [await anext(pieces) for _ in range(2)]
+        await pieces.aclose()
+        return [piece.partition("\n")[0] for piece in told if piece.startswith("id: ")]
+
+    assert board.count == 0
+    assert asyncio.run(heard()) == ["id: 9", "id: 10"]
 
 
 def test_events_arrive_while_the_stream_is_open(serve):
