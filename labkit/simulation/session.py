@@ -88,7 +88,7 @@ class _Session:
         return self._result(summary, time.monotonic() - began, folder)
 
     def _settings(self, minutes: float | None, settings: dict[str, Any]) -> Any:
-        known = {name: value for name, value in self._facts().items() if name in ("minutes", "budget_usd")}
+        known = self.recorded.facts if self.recorded else {}
         chosen = {**default_settings(), **known, **self.script.settings, **settings}
         chosen |= {"minutes": minutes} if minutes is not None else {}
         own = {
@@ -104,9 +104,6 @@ class _Session:
             return from_dict({**chosen, **own}, "the simulation's settings")
         except SettingsError as error:
             raise LabError(str(error), "docs/interfaces.md lists the keys of run.json", USAGE) from error
-
-    def _facts(self) -> dict[str, Any]:
-        return self.recorded.facts if self.recorded else {}
 
     def _provider(self, wanted: Any) -> Provider:
         prices = self.script.prices

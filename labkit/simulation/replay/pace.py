@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from harness.model import FIRST_BACKOFF, LONGEST_BACKOFF
-from harness.replies import ODD_REPLIES
+from harness.replies import ODD_REPLIES, OUTAGES
 
 FAILED = "step failed: "  # how such an event begins; harness/failed_steps.py
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds, doubled with each failed step in a row, as there
@@ -59,11 +59,12 @@ def _backoff(row: dict) -> float:
 
 
 def charged(requests: list[dict]) -> Iterator[tuple[dict, float]]:
-    """Each attempt and its seconds with the pause after an odd reply; an outage's pause is not charged."""
+    """Each attempt and its seconds with the pause after an odd reply; an outage is not charged."""
     later = followed(requests)
     for row in requests:
         is_odd = row["status"] in ODD_REPLIES and row["id"] in later
-        yield row, (row["latency_seconds"] or 0.0) + (_backoff(row) if is_odd else 0.0)
+        took = 0.0 if row["status"] in OUTAGES else row["latency_seconds"] or 0.0
+        yield row, took + (_backoff(row) if is_odd else 0.0)
 
 
 def reviewing(requests: list[dict]) -> dict[int, float]:

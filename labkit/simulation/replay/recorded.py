@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections import defaultdict, deque
-from contextlib import closing
 from pathlib import Path
 
-from labkit.errors import USAGE, LabError
 from labkit.simulation.agents import Agents
 from labkit.simulation.chance import Chance
 from labkit.simulation.replay.pace import between
+from labkit.simulation.replay.record import read
 from labkit.simulation.replay.replies import Attempt, attempts
 from labkit.simulation.replay.tools import NOT_RECORDED, tool_results
 from labkit.simulation.script import Script
@@ -22,7 +19,7 @@ class Recorded(Agents):
 
     def __init__(self, database: Path, chance: Chance) -> None:
         super().__init__(Script(), chance)
-        rows, requests, self.facts = _read(database)
+        rows, requests, self.facts = read(database)
         self.outputs, self.pages = tool_results(rows, requests)
         self.between = deque(between(rows, requests))
         self.attempts: dict[str, deque[Attempt]] = defaultdict(deque)
@@ -47,30 +44,3 @@ class Recorded(Agents):
     def page(self, url: str) -> tuple[str | None, float]:
         """Text and seconds; no text where no page was let through."""
         return self.pages.get(url, (None, 1.0))
-
-
-def _read(database: Path) -> tuple[list[dict], list[dict], dict]:
-    """Rows of execution_logs and api_requests, and what RUN_STARTED says. Raises LabError (usage)."""
-    try:
-        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
-            db.row_factory = sqlite3.Row
-            rows = [dict(row) for row in db.execute("SELECT * FROM execution_logs ORDER BY id")]
-            has = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'api_requests'").fetchone()
-            requests = (
-                [dict(row) for row in db.execute("SELECT * FROM api_requests ORDER BY id")] if has else []
-            )
-    except sqlite3.Error as error:
-        hint = "give the run.db of a collected run, or the run's name"
-        raise LabError(f"{database} can't be replayed: {error}", hint, USAGE) from error
-    return rows, requests, _facts(rows)
-
-
-def _facts(rows: list[dict]) -> dict:
-    for row in rows:
-        if row["event_type"] == "RUN_STARTED":
-            try:
-                facts = json.loads(row["sanitized_output"])
-            except (TypeError, ValueError, RecursionError):
-                return {}
-            return facts if isinstance(facts, dict) else {}
-    return {}

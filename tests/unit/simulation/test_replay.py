@@ -195,6 +195,46 @@ def test_recorded_commands_are_never_run(database, memory):
     assert not trace.exists()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE execution_logs SET elapsed_seconds = 'x', step_number = 'y' WHERE id % 7 = 0",
+        "UPDATE execution_logs SET sanitized_output = x'ff00', command_or_input = x'ff' WHERE id % 5 = 0",
+        "UPDATE execution_logs SET sanitized_output = CAST(x'ff41' AS TEXT) WHERE id % 5 = 0",
+        'UPDATE execution_logs SET sanitized_output = \'{"minutes": "x", "budget_usd": -3}\' WHERE id = 1',
+        "UPDATE execution_logs SET tool_name = NULL, event_type = NULL WHERE id % 3 = 0",
+        "UPDATE api_requests SET latency_seconds = 'x', attempt = 'z', timestamp = 7 WHERE id % 7 = 0",
+        "UPDATE api_requests SET latency_seconds = 9e999, purpose = NULL, status = 'odd' WHERE id % 7 = 0",
+        "ALTER TABLE execution_logs DROP COLUMN guard_reason",
+        "ALTER TABLE api_requests DROP COLUMN detail",
+    ],
+)
+def test_a_record_with_anything_in_it_is_played_to_a_seal(database, memory, change):
+    """A guest's root may write what it likes into run.db; another version of the kit has other columns."""
+    odd = memory / "odd.db"
+    with sqlite3.connect(database) as source, sqlite3.connect(odd) as target:
+        source.backup(target)
+        target.execute(change)
+    again = simulate(replay=odd, minutes=14)
+    assert again.summary["status"] == "sealed" and again.summary["final_report_written"]
+
+
+def test_a_record_is_read_under_any_name_and_left_as_it_was(database, memory):
+    folder = memory / "a#b?c%20"
+    folder.mkdir()
+    copy = folder / "run.db"
+    copy.write_bytes(database.read_bytes())
+    assert simulate(replay=copy, minutes=2).replayed["played"] > 0
+    assert list(memory.iterdir()) == [folder] and list(folder.iterdir()) == [copy]
+
+
+def test_a_database_without_events_is_refused_in_a_sentence(memory):
+    with sqlite3.connect(memory / "empty.db") as db:
+        db.execute("CREATE TABLE execution_logs (id INTEGER)")
+    with pytest.raises(LabError, match="it has no events"):
+        simulate(replay=memory / "empty.db")
+
+
 def test_what_is_no_record_is_refused_in_a_sentence(memory):
     (memory / "run.db").write_text("no database")
     with pytest.raises(LabError, match="can't be replayed"):
