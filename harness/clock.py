@@ -92,14 +92,18 @@ class Clock:
         left = self.until_reserve()
         return max(1.0, min(left if left > 0 else self.remaining(), self.wall_remaining()))
 
+    def give_back(self, seconds: float) -> None:
+        """Time just passed that is not the run's (a provider's outage); the wall limit still counts it."""
+        self._uncharged += seconds
+
     @contextmanager
     def uncharged(self) -> Iterator[None]:
-        """Time inside (a provider's outage) is not charged to the run; the wall limit still counts it."""
+        """The same for the time inside."""
         began = self._now()
         try:
             yield
         finally:
-            self._uncharged += self._now() - began
+            self.give_back(self._now() - began)
 
     def wait(self, seconds: float, stop: threading.Event) -> bool:
         """Sleep, or less when `stop` is set. True: was asked to stop."""

@@ -115,6 +115,8 @@ class Model:
             self._row(row, began, "interrupted", str(cut), None, Usage(), None)
             raise
         except Failure as failure:
+            if failure.kind in OUTAGES:
+                self.clock.give_back(self.clock.now() - began)
             cost = self.purse.price(failure.usage) if failure.billed else 0.0
             self.purse.settle(cost, worst)
             self._row(row, began, failure.kind, failure.text, None, failure.usage, cost)

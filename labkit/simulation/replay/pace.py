@@ -43,11 +43,12 @@ def waited(row: dict, after: dict | None) -> float:
     """
     if after is None:
         return LONGEST_BACKOFF
-    gap = _seconds(after["timestamp"]) - _seconds(row["timestamp"]) - (after["latency_seconds"] or 0.0)
+    gap = seconds(after["timestamp"]) - seconds(row["timestamp"]) - (after["latency_seconds"] or 0.0)
     return max(0.0, round(gap)) if gap > _backoff(row) + 1 else 0.0
 
 
-def _seconds(stamp: str) -> float:
+def seconds(stamp: str | None) -> float:
+    """Of a time stamp, since the epoch; 0 where it is none."""
     try:
         return datetime.fromisoformat(stamp).timestamp()
     except (TypeError, ValueError):
@@ -70,20 +71,20 @@ def charged(requests: list[dict]) -> Iterator[tuple[dict, float]]:
 def reviewing(requests: list[dict]) -> dict[int, float]:
     """Charged seconds that the Inspector took, by step."""
     took: dict[int, float] = defaultdict(float)
-    for row, seconds in charged(requests):
+    for row, spent in charged(requests):
         if row["purpose"] == "inspector":
-            took[row["step_number"]] += seconds
+            took[row["step_number"]] += spent
     return took
 
 
-def between(rows: list[dict], requests: list[dict]) -> list[float]:
-    """Seconds of each step that neither a model nor a tool took: backups, and the harness itself."""
+def between(rows: list[dict], requests: list[dict]) -> dict[int, float]:
+    """Seconds behind each step that neither a model nor a tool took: backups, and the harness itself."""
     if not requests:
-        return []
+        return {}
     known = _pauses(rows)
-    for request, seconds in charged(requests):
+    for request, spent in charged(requests):
         if request["purpose"] != "inspector":  # its time lies within a tool's
-            known[request["step_number"]] += seconds
+            known[request["step_number"]] += spent
     called, ends = 0.0, {0: 0.0}
     for row in rows:
         step, elapsed = row["step_number"] or 0, row["elapsed_seconds"] or 0.0
@@ -95,7 +96,7 @@ def between(rows: list[dict], requests: list[dict]) -> list[float]:
             ends[step] = elapsed
     steps = sorted(ends)
     spans = zip(steps, steps[1:], strict=False)
-    return [round(max(0.0, ends[step] - ends[before] - known[step]), 3) for before, step in spans]
+    return {before: round(max(0.0, ends[step] - ends[before] - known[step]), 3) for before, step in spans}
 
 
 def _pauses(rows: list[dict]) -> dict[int, float]:

@@ -161,19 +161,37 @@ def test_the_gateway_can_end_the_run(made, status, code, reason):
         assert end.value.stop_reason == reason
 
 
-def test_time_waited_for_an_unreachable_gateway_is_not_charged(made):
-    model, seconds = made("http://127.0.0.1:9"), [0.0]
+@pytest.mark.parametrize(
+    ("status", "charged"), [(503, 0.0), (429, 0.0), (400, 5.0)], ids=["outage", "too many", "refused"]
+)
+def test_an_outage_is_not_charged_neither_its_attempts_nor_the_waits_between_them(made, status, charged):
+    seconds = [0.0]
 
-    def passes(pause, stop):
+    def passes(pause, stop=None):
         seconds[0] += pause
         return False
 
+    def busy(_):
+        passes(5.0)
+        return httpx2.Response(status, json={"error": {"message": "busy"}})
+
+    model = made("http://x.invalid", dataclasses.replace(REAL, transport=httpx2.MockTransport(busy)))
     model.clock = Clock(600.0, 0.1, now=lambda: seconds[0], wait=passes)
     model.clock.start()
+    with pytest.raises(ModelError):
+        model.ask("worker", MESSAGES, patience=12.0)
+    assert model.clock.elapsed() == charged
+    assert model.clock.wall_elapsed() == (5.0 if charged else 3 * 5.0 + 0.25 + 0.5)
+    said = model.recorder.query("SELECT latency_seconds FROM api_requests")
+    assert set(said) == {(5.0,)}, "how long it took is in the record all the same"
+
+
+def test_a_gateway_that_cannot_be_reached_costs_neither_time_nor_money(made):
+    model = made("http://127.0.0.1:9")
     with pytest.raises(ModelError, match="connection"):
-        model.ask("worker", MESSAGES, patience=1.2)
-    assert (model.clock.wall_elapsed(), model.clock.elapsed()) == (0.75, 0.0)
+        model.ask("worker", MESSAGES, patience=0.3)
     assert model.purse.unknown == 0
+    assert set(attempts(model)) == {"connection"}
 
 
 def test_the_request_names_its_purpose_and_the_right_token_limit(made):
