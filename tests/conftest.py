@@ -1,4 +1,4 @@
-"""TESTS: makes the repository and tests/support importable, however pytest was started; hypothesis's pace."""
+"""TESTS: makes the repository and tests/support importable, and each machine look alike."""
 
 import os
 import sys
@@ -10,6 +10,12 @@ TESTS = Path(__file__).parent
 for folder in (TESTS.parent, TESTS / "support"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
+
+# What a CI sets for colours in its log: in what a test reads there would be escapes between the letters.
+COLOURS = ("GITHUB_ACTIONS", "FORCE_COLOR", "PY_COLORS", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+for name in COLOURS:
+    os.environ.pop(name, None)
+os.umask(0o022)  # tests go into their folders as another user
 
 # The same examples at each run, on any machine; new ones are the soak's. No clock decides over an example.
 settings.register_profile(

@@ -24,6 +24,7 @@ echo "$@" >> {log}
 sleep 1
 mkdir "$1" && touch "$1/SHA256SUMS"
 """
+UTF_8 = {"LC_ALL": "C.UTF-8"}  # Ansible refuses any other encoding
 pytestmark = pytest.mark.skipif(shutil.which("flock") is None, reason="no flock here")
 
 
@@ -36,7 +37,8 @@ def start(tmp_path):
     script.write_text(BOOTSTRAP.format(log=tmp_path / "log"))
     script.chmod(0o755)
     (tmp_path / "play.yml").write_text(PLAY.format(images=tmp_path / "images"))
-    environment = {**os.environ, "ANSIBLE_ROLES_PATH": str(tmp_path / "roles"), "ANSIBLE_NOCOLOR": "1"}
+    environment = {"ANSIBLE_ROLES_PATH": str(tmp_path / "roles"), "ANSIBLE_NOCOLOR": "1"}
+    environment = os.environ | environment | UTF_8
     program = [
         str(Path(sys.executable).parent / "ansible-playbook"),
         "-i",

@@ -149,6 +149,7 @@ def test_playbooks_pass_ansible_s_syntax_check(tmp_path: Path) -> None:
     environment = os.environ | {
         "ANSIBLE_ROLES_PATH": str(ROOT / "roles"),
         "ANSIBLE_LOCAL_TEMP": str(tmp_path),
+        "LC_ALL": "C.UTF-8",  # it refuses any other encoding
     }
     result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=60)
     assert result.returncode == 0, result.stderr
