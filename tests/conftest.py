@@ -12,8 +12,7 @@ for folder in (TESTS.parent, TESTS / "support"):
         sys.path.insert(0, str(folder))
 
 # What a CI sets for colours in its log: in what a test reads there would be escapes between the letters.
-COLOURS = "GITHUB_ACTIONS FORCE_COLOR PY_COLORS CLICOLOR_FORCE TTY_COMPATIBLE TTY_INTERACTIVE".split()
-for name in COLOURS:
+for name in ("GITHUB_ACTIONS", "FORCE_COLOR", "PY_COLORS", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):
     os.environ.pop(name, None)
 os.umask(0o022)  # tests go into their folders as another user
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 
 import pytest
 from scripted_gateway import ScriptedGateway
 from struck import SessionHost, build_strike
-
-SOAK = os.environ.get("LAB_TEST_SOAK") == "1"
 
 
 @pytest.fixture(scope="session")

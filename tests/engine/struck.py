@@ -21,6 +21,7 @@ MEMORY = Path("/dev/shm")  # a kill leaves what was written, whatever the disk h
 TABLES = ("execution_logs", "file_registry", "api_requests", "session_state", "prompts", "workspace_files")
 STEPS = 40
 KILLED = signal.SIGKILL
+SOAK = os.environ.get("LAB_TEST_SOAK") == "1"
 
 
 def build_strike(folder: Path) -> Path:

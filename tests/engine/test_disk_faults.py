@@ -6,8 +6,7 @@
 import errno
 
 import pytest
-from conftest import SOAK
-from struck import STEPS, Left, Session
+from struck import SOAK, STEPS, Left, Session
 from whole import faults
 
 ERRORS = {"no room": errno.ENOSPC, "I/O error": errno.EIO}

@@ -1,8 +1,7 @@
 """ENGINE: a session of forty steps that is killed at a write, fsync, rename or unlink goes on whole."""
 
 import pytest
-from conftest import SOAK
-from struck import KILLED, Left, Session
+from struck import KILLED, SOAK, Left, Session
 from whole import faults
 
 PARTS = 8

@@ -8,7 +8,6 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from conftest import SOAK
 from harness_run import run_settings
 from hypothesis import settings as examples
 from hypothesis import strategies as st
@@ -21,7 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from scripted_gateway import ScriptedGateway, broken
-from struck import MEMORY, TABLES
+from struck import MEMORY, SOAK, TABLES
 
 from harness import session
 from harness.context import Context
