@@ -82,19 +82,25 @@ class Link(GatewayLink):
 
     def begin(self, virtual: VirtualTime, recorded: Any = None) -> None:
         self.virtual, self.recorded, self.away = virtual, recorded, False
-        self.pushed = 0
+        self.pushed, self.step = 0, 0
         self.waiting: deque[dict] = deque()
 
     def start(self) -> None:
         self.wake()
 
     def take_commands(self) -> list[dict]:
-        """Between two steps: what a recorded harness took for itself passes here."""
-        if self.recorded is not None and self.recorded.between:
-            self.virtual.advance(self.recorded.between.popleft())
+        """Between two steps: what a recorded harness took for itself passes; what was asked of it is asked."""
+        if self.recorded is not None:
+            self.virtual.advance(self.recorded.between.pop(self.step, 0.0))
+            for command in self.recorded.asked.due(self.step, self.virtual.now()):
+                self.ask(command)
         with contextlib.suppress(OSError):
             self._poll()
         return super().take_commands()
+
+    def ask(self, command: dict) -> None:
+        """A person's command, from now on until the harness asks for it."""
+        self.waiting.append({**command, "id": len(self.waiting) + 1})
 
     def wake(self) -> None:
         try:
@@ -122,6 +128,7 @@ class Link(GatewayLink):
             raise OSError("simulated: the gateway is away")
         if "events" in (body or {}):
             self.pushed = max(self.pushed, *(row["id"] for row in body["events"]))
+            self.step = max(self.step, *(row["step_number"] or 0 for row in body["events"]))
             return {"watermark": self.pushed}
         return {"commands": list(self.waiting)}
 
@@ -137,8 +144,7 @@ class Incidents:
 
     def _happen(self, incident: Incident) -> None:
         if incident.what in COMMANDS:
-            number = len(self.link.waiting) + 1
-            self.link.waiting.append({"id": number, "name": incident.what, "args": incident.args})
+            self.link.ask({"id": 0, "name": incident.what, "args": incident.args})
         elif incident.what == "interrupt":
             self.stop.set()
         elif incident.what in ("disk_full", "disk_free"):

@@ -119,8 +119,7 @@ def sentences(result: Result, kept: Path | None) -> str:
     ]
     if result.replayed:
         lines.append(
-            f"replayed {result.replayed['played']} of {result.replayed['attempts']} recorded attempts, "
-            "without what a person asked of the session"
+            f"replayed {result.replayed['played']} of {result.replayed['attempts']} recorded attempts"
         )
     if kept is not None:
         place = kept if os.sep in str(kept) else f"./{kept}"

@@ -16,7 +16,7 @@ HINT = "give the run.db of a collected run, or the run's name"
 EVENTS = {
     **dict.fromkeys(("id", "step_number", "completion_tokens"), int),
     "elapsed_seconds": float,
-    **dict.fromkeys(("event_type", "tool_name", "command_or_input", "sanitized_output"), str),
+    **dict.fromkeys(("timestamp", "event_type", "tool_name", "command_or_input", "sanitized_output"), str),
     **dict.fromkeys(("guard_status", "guard_reason"), str),
 }
 REQUESTS = {
@@ -28,7 +28,7 @@ COUNTS = ("id", "step_number", "attempt")  # 0 where they are none
 
 
 class Record(NamedTuple):
-    """rows: events in order. requests: attempts; an old record has none. facts: minutes, budget_usd, if told."""
+    """rows: events in order. requests: attempts; an old record has none. facts: minutes, budget_usd."""
 
     rows: list[dict]
     requests: list[dict]

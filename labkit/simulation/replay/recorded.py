@@ -7,6 +7,7 @@ from pathlib import Path
 
 from labkit.simulation.agents import Agents
 from labkit.simulation.chance import Chance
+from labkit.simulation.replay.asked import Asked
 from labkit.simulation.replay.pace import between
 from labkit.simulation.replay.record import read
 from labkit.simulation.replay.replies import Attempt, attempts
@@ -21,7 +22,7 @@ class Recorded(Agents):
         super().__init__(Script(), chance)
         rows, requests, self.facts = read(database)
         self.outputs, self.pages = tool_results(rows, requests)
-        self.between = deque(between(rows, requests))
+        self.between, self.asked = between(rows, requests), Asked(rows)
         self.attempts: dict[str, deque[Attempt]] = defaultdict(deque)
         for purpose, known in attempts(rows, requests).items():
             self.attempts[purpose] = deque(known)
