@@ -7,6 +7,7 @@ from typing import Any
 
 from labkit import asking, network_gate, state
 from labkit.config import Lab
+from labkit.gateway import network as kept
 from labkit.gateway.events import EventTail, run_summary
 from labkit.guest import Hypervisor
 from labkit.plan import demand_network
@@ -20,8 +21,8 @@ TOLD = {
 def network(lab: Lab, mode: str | None, why: str) -> dict[str, Any]:
     """Switch (None: only look). Returns {"network", "changed", "told": a run_id or None, "text"}.
 
-    A session that runs is told, which the text says; its record keeps by whom and why. Raises LabError: no
-    such mode, no guest, or a host that can't seal.
+    A session that runs is told, which the text says; its record and network.jsonl keep by whom and why. Raises
+    LabError: no such mode, no guest, or a host that can't seal.
     """
     if mode is not None:
         demand_network(mode)
@@ -45,6 +46,7 @@ def _tell(lab: Lab, mode: str, why: str) -> tuple[str | None, str]:
     folder: Path = lab.gateway_dir / str(run_id)
     if not run_id or known.get("collected") or run_summary(EventTail(folder).poll()):
         return None, ""
+    kept.note(folder, mode, asking.who(), why)
     asked = asking.ask(folder, "say", {"text": TOLD[mode]}, why or f"lab network {mode}", seconds=0)
     when = f"the Worker of run {run_id} is told before its next step (command {asked['command']})"
     return run_id, f'; {when}: "{TOLD[mode]}"'

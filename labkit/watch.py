@@ -20,7 +20,7 @@ from rich.text import Text
 
 from labkit import keyboard
 from labkit.errors import LabError
-from labkit.gateway import commands, process, watchdog
+from labkit.gateway import commands, network, process, watchdog
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.events import EventTail
 from labkit.gateway.progress import Progress, clock, event_line, plain
@@ -137,6 +137,7 @@ class View:
             "phase": f"{progress.phase or 'not started'} · step {progress.step}",
             "time left": f"{clock(self.seconds_left())} of {clock(self.length)}",
             "money": f"${progress.cost_usd:.4f} of ${config.budget_usd + self.extension.usd:.2f}",
+            "network": network.mode(self.run_dir),
             "thought": progress.thought,
             "command": progress.command,
             "written": f"{len(progress.notes)} notes · {len(progress.scripts)} scripts · "

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from labkit.gateway import commands
+from labkit.gateway import commands, network
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.files import parse_line
 from labkit.gateway.progress import Progress
@@ -100,6 +100,7 @@ class Board:
         return {
             "run": config.run_id,
             "models": list(config.models),
+            "network": visible(network.mode(self.run_dir), 20),
             "phase": visible(progress.phase, 60),
             "step": progress.step,
             "elapsed": round(progress.elapsed, 1),

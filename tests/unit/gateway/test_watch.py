@@ -65,6 +65,11 @@ def shown(run_dir: Path) -> str:
     return console.file.getvalue()
 
 
+def test_the_view_shows_the_mode_of_the_network(run_dir):
+    (run_dir / "run.json").write_text('{"network": "sealed"}')
+    assert any(line.split()[1:3] == ["network", "sealed"] for line in shown(run_dir).splitlines())
+
+
 def test_the_view_shows_phase_step_money_thought_command_and_counts(run_dir, event):
     push(run_dir, *session_rows(event))
     seen = shown(run_dir)

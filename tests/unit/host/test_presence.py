@@ -175,6 +175,8 @@ def test_a_network_that_is_switched_while_the_gateway_is_gone_is_told_to_the_ses
     (kept,) = commands.listed(with_run)
     assert (kept["name"], kept["why"], kept["state"]) == ("say", "it looked odd", "queued")
     assert "has been sealed" in kept["args"]["text"]
+    (line,) = (json.loads(line) for line in (with_run / "network.jsonl").read_text().splitlines())
+    assert (line["mode"], line["why"], line["who"]["by"]) == ("sealed", "it looked odd", "cli")
 
 
 def test_where_no_session_hears_of_it_the_answer_says_how_long_a_seal_lasts(lab, running, monkeypatch):

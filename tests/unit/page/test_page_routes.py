@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from loopback import gateway_config
 
-from labkit.gateway import commands
+from labkit.gateway import commands, network
 from labkit.gateway.files import line_of
 from labkit.gateway.page import access
 from labkit.gateway.page.board import Board
@@ -204,6 +204,20 @@ def test_the_state_tells_phase_step_money_verdicts_files_and_pause(serve):
     assert [(file["kind"], file["name"]) for file in facts["files"]] == [("note", "notes/fsync.md")]
     assert browser.http.get(f"/file/{facts['files'][0]['n']}").json()["content"] == "# fsync\n1.5 ms"
     assert browser.http.get("/file/1").status_code == 404
+
+
+def test_the_page_shows_the_mode_of_the_network_as_it_began_and_as_it_was_switched(serve):
+    served = serve()
+    browser = served.browser()
+
+    def shown() -> str:
+        return browser.http.get("/state").json()["state"]["network"]
+
+    assert shown() == "", "a gateway by hand: nobody said"
+    (served.folder / "run.json").write_text('{"network": "open"}')
+    assert shown() == "open"
+    network.note(served.folder, "sealed", {"user": "ada"}, "it looked odd")
+    assert shown() == "sealed"
 
 
 def test_what_an_agent_wrote_keeps_no_character_that_hides_or_steers(serve):

@@ -203,6 +203,7 @@ function showState(state) {
   document.title = `${word}, step ${state.step}: ${state.run}`;
   by("title").textContent = `run ${state.run}`;
   by("phase").textContent = word;
+  by("network").textContent = state.network ? `network ${state.network}` : "";
   by("step").textContent = `step ${state.step}, ${state.events} events, ${state.reviews} reviews, ${state.blocks} blocked`;
   by("time").textContent = `${clock(state.elapsed)} of ${clock(state.length)}`;
   by("time-bar").value = state.length ? Math.min(1, state.elapsed / state.length) : 0;
