@@ -21,8 +21,8 @@ TOLD = {
 def network(lab: Lab, mode: str | None, why: str) -> dict[str, Any]:
     """Switch (None: only look). Returns {"network", "changed", "told": a run_id or None, "text"}.
 
-    A session that runs is told, which the text says; its record and network.jsonl keep by whom and why. Raises
-    LabError: no such mode, no guest, or a host that can't seal.
+    A session that runs is told, which the text says; its record and network.jsonl keep by whom and why.
+    Raises LabError: no such mode, no guest, or a host that can't seal.
     """
     if mode is not None:
         demand_network(mode)
