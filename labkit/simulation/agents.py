@@ -63,6 +63,10 @@ class Agents:
         """The next recorded attempt; only a replay has any."""
         return None
 
+    def cut_off(self, purpose: str) -> float | None:
+        """Seconds after which the session is cut off in this call; only a replay knows any."""
+        return None
+
     def answer(self, purpose: str, body: dict) -> Said:
         if purpose == "worker":
             return self._worker(body)

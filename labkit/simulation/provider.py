@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from labkit.simulation.script import Fault, Script
 from labkit.simulation.virtual import VirtualTime
 
 _STEP = re.compile(r"^Step: (\d+)$", re.M)
+FOR_EVER = 365 * 86400.0
 _PATH = ("read_file", "list_workspace")
 
 
@@ -45,11 +47,11 @@ class Provider(httpx2.AsyncBaseTransport):
 
     def __init__(
         self, script: Script, chance: Chance, virtual: VirtualTime, agents: Agents, meter: wire.Meter,
-        shown_as: str, sandbox: str,
+        shown_as: str, sandbox: str, cut: Callable[[], object] = lambda: None,
     ) -> None:  # fmt: skip
         self.script, self.chance, self.virtual = script, chance, virtual
         self.agents, self.meter = agents, meter
-        self.shown_as, self.sandbox = shown_as, sandbox
+        self.shown_as, self.sandbox, self.cut = shown_as, sandbox, cut
         self.away = False  # the gateway: nothing reaches a provider then
         self.met: Counter[str] = Counter()
         self.billed, self.calls, self.step = 0.0, 0, 0
@@ -64,6 +66,10 @@ class Provider(httpx2.AsyncBaseTransport):
         if fault is None or fault.kind in (*rows.REPLY, "slow"):
             recorded = self.agents.recorded(call.purpose)
             fault = (recorded and recorded.fault) or fault
+        if recorded is None and (seconds := self.agents.cut_off(call.purpose)) is not None:
+            await asyncio.sleep(seconds)
+            self.cut()
+            await asyncio.sleep(FOR_EVER)
         if fault:
             self.met[fault.kind] += 1
         if fault is None or fault.kind not in failures.NOBODY or recorded:
@@ -117,7 +123,7 @@ class Provider(httpx2.AsyncBaseTransport):
         if seconds < call.read_timeout:
             return await asyncio.sleep(seconds)
         if math.isinf(call.read_timeout):
-            return await asyncio.sleep(365 * 86400)
+            return await asyncio.sleep(FOR_EVER)
         await asyncio.sleep(call.read_timeout)
         self._charge(call, None, billed=bool(fault and fault.billed))
         raise httpx2.ReadTimeout("simulated: no answer")

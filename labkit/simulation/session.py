@@ -22,7 +22,7 @@ from labkit.simulation.replay import Recorded
 from labkit.simulation.result import Result, events_hash, phases, seconds_recorded
 from labkit.simulation.sandbox import place
 from labkit.simulation.script import Script
-from labkit.simulation.surroundings import Incidents, Link, Shell
+from labkit.simulation.surroundings import FULL, Incidents, Link, Shell
 from labkit.simulation.virtual import TICK, VirtualLoop, VirtualTime
 from labkit.simulation.wire import Meter
 
@@ -113,7 +113,14 @@ class _Session:
             prices.cached_reads,
         )
         place = str(self.sandbox)
-        return Provider(self.script, self.chance, self.virtual, self.agents, meter, SHOWN_AS, place)
+        return Provider(
+            self.script, self.chance, self.virtual, self.agents, meter, SHOWN_AS, place, self._cut
+        )
+
+    def _cut(self) -> None:
+        """As the recorded session was, in the middle of a call."""
+        self.link.ask_the_rest()
+        self.stop.set()
 
     def _world(self) -> World:
         shell = Shell(self.script, self.chance, self.virtual, self.recorded)
@@ -123,7 +130,7 @@ class _Session:
             tick=TICK,
             stamp=self.virtual.stamp,
             mark=self.chance.mark,
-            disk_percent=lambda _: self.incidents.disk,
+            disk_percent=lambda _: FULL if self.link.found_full() else self.incidents.disk,
             boot_id=lambda: "simulated",
             event_loop=self._loop,
             shown_as=SHOWN_AS,

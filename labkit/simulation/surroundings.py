@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import sqlite3
@@ -18,6 +19,7 @@ from labkit.simulation.virtual import VirtualTime
 
 FULL, USUAL = 99.0, 12.0  # per cent of the disk
 LONGEST_LINES = 60
+CUT = "interrupted: the run is being ended"  # harness/tools/execute_shell.py
 
 
 class Shell:
@@ -34,8 +36,10 @@ class Shell:
         output, seconds, ending = self._answer(line, desk)
         self.virtual.wait(min(seconds, limit), desk.stop)
         os.write(sink, output.encode("utf-8", errors="replace"))
+        if ending == CUT:
+            desk.stop.set()
         if desk.stop.is_set():
-            return "interrupted: the run is being ended"
+            return CUT
         return ending if seconds <= limit else f"killed after {limit:.0f} s"
 
     def _answer(self, line: str, desk: Any) -> tuple[str, float, str]:
@@ -89,14 +93,26 @@ class Link(GatewayLink):
         self.wake()
 
     def take_commands(self) -> list[dict]:
-        """Between two steps: what a recorded harness took for itself passes; what was asked of it is asked."""
+        """Between two steps: what a recorded harness took for itself passes; what it was asked is asked."""
         if self.recorded is not None:
             self.virtual.advance(self.recorded.between.pop(self.step, 0.0))
-            for command in self.recorded.asked.due(self.step, self.virtual.now()):
-                self.ask(command)
+        self._ask_again()
         with contextlib.suppress(OSError):
             self._poll()
         return super().take_commands()
+
+    def _ask_again(self) -> None:
+        for command in self.recorded.asked.due(self.step, self.virtual.now()) if self.recorded else ():
+            self.ask(command)
+
+    def found_full(self) -> bool:
+        """Whether a recorded session's disk was full by this step."""
+        return self.recorded is not None and self.step >= self.recorded.full_from - 1
+
+    def ask_the_rest(self) -> None:
+        """What a person asked while the record was cut off."""
+        for command in self.recorded.asked.due(math.inf, math.inf) if self.recorded else ():
+            self.ask(command)
 
     def ask(self, command: dict) -> None:
         """A person's command, from now on until the harness asks for it."""
@@ -106,6 +122,7 @@ class Link(GatewayLink):
         try:
             while self._push():
                 pass
+            self._ask_again()
             self._poll()
             self._tell_obeyed()
             self.problem = ""

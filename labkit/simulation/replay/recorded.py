@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from labkit.simulation.chance import Chance
 from labkit.simulation.replay.asked import Asked
 from labkit.simulation.replay.pace import between
 from labkit.simulation.replay.record import read
-from labkit.simulation.replay.replies import Attempt, attempts
+from labkit.simulation.replay.replies import Attempt, attempts, cut_after
 from labkit.simulation.replay.tools import NOT_RECORDED, tool_results
 from labkit.simulation.script import Script
+
+FULL = "of the disk's space or of its inodes"  # as harness/guards.py says it
 
 
 class Recorded(Agents):
@@ -26,6 +29,7 @@ class Recorded(Agents):
         self.attempts: dict[str, deque[Attempt]] = defaultdict(deque)
         for purpose, known in attempts(rows, requests).items():
             self.attempts[purpose] = deque(known)
+        self._cut, self.full_from = cut_after(rows, requests), _full_from(rows)
         self.total, self.played = sum(map(len, self.attempts.values())), 0
 
     def recorded(self, purpose: str) -> Attempt | None:
@@ -34,6 +38,10 @@ class Recorded(Agents):
             return None
         self.played += 1
         return self.attempts[purpose].popleft()
+
+    def cut_off(self, purpose: str) -> float | None:
+        """Where the record was: in its last call, or after its last reply."""
+        return None if any(self.attempts.values()) else self._cut
 
     def shell(self, line: str) -> tuple[str, float, str]:
         """Output, seconds, ending: of the next time this command was run, else of the last."""
@@ -45,3 +53,13 @@ class Recorded(Agents):
     def page(self, url: str) -> tuple[str | None, float]:
         """Text and seconds; no text where no page was let through."""
         return self.pages.get(url, (None, 1.0))
+
+
+def _full_from(rows: list[dict]) -> float:
+    """The step before which the guard found the disk full; infinite where it never did."""
+    found = (row["step_number"] for row in rows if row["event_type"] == "GUARD" and FULL in _words(row))
+    return next(found, math.inf)
+
+
+def _words(row: dict) -> str:
+    return f"{row['guard_reason'] or ''} {row['sanitized_output'] or ''}"

@@ -95,3 +95,12 @@ def _attempt(row: dict, known: deque[Said], pause: float) -> Attempt:
     reply = known.popleft()
     reply.finish = row["finish_reason"] or ""
     return Attempt(reply, None, seconds)
+
+
+def cut_after(rows: list[dict], requests: list[dict]) -> float | None:
+    """Seconds into its last call at which a signal or a person ended the run; None where nobody did."""
+    last = requests[-1] if requests else {}
+    if last.get("status") == SKIPPED:
+        return last["latency_seconds"] or 0.0
+    ended = rows[-1]["sanitized_output"] or "" if rows[-1]["event_type"] == "RUN_SEALED" else ""
+    return 0.0 if '"stop_reason": "interrupted"' in ended else None

@@ -92,6 +92,41 @@ def test_an_unpleasant_day_is_replayed_to_the_row(memory, day):
     assert again.simulated_seconds == pytest.approx(first.simulated_seconds, abs=60)
 
 
+def asked(minute, what, **args):
+    return {"at_minute": minute, "what": what} | ({"args": args} if args else {})
+
+
+ENDED = {
+    "finished by a person": [
+        asked(2, "say", text="hurry"),
+        asked(3, "extend", minutes=5),
+        asked(6, "finish"),
+    ],
+    "stopped by a person": [asked(4, "say", text="thanks"), asked(5.2, "stop")],
+    "interrupted": [asked(5.0, "interrupt")],
+    "disk limit reached": [asked(5.0, "disk_full")],
+}
+
+
+@pytest.mark.parametrize("stop_reason", ENDED)
+def test_what_a_person_or_a_full_disk_did_to_a_session_happens_again(memory, stop_reason):
+    script = Script.from_dict({"latency": SLOW, "incidents": ENDED[stop_reason]})
+    first = simulate(script, seed=2, minutes=20, folder=memory / "first")
+    again = simulate(seed=99, replay=first.folder / "telemetry/sealed/run.db", folder=memory / "again")
+    assert first.summary["stop_reason"] == again.summary["stop_reason"] == stop_reason
+    assert again.summary["steps"] == first.summary["steps"]
+    assert again.query(TALK) == first.query(TALK)
+
+
+def test_a_pause_lasts_as_long_again_and_is_charged_no_more_than_then(memory):
+    script = Script.from_dict({"latency": SLOW, "incidents": [asked(3, "pause"), asked(9, "unpause")]})
+    first = simulate(script, seed=2, minutes=15, folder=memory / "first")
+    again = simulate(replay=first.folder / "telemetry/sealed/run.db")
+    assert again.summary["elapsed_seconds"] == first.summary["elapsed_seconds"]
+    assert again.simulated_seconds == pytest.approx(first.simulated_seconds, abs=2)
+    assert again.simulated_seconds > again.summary["elapsed_seconds"] + 300
+
+
 def test_a_session_that_was_killed_and_went_on_is_replayed_with_the_call_that_the_crash_cut(database, memory):
     """As a record has it: the call's one result says so, and the session goes on."""
     crashed = memory / "crashed.db"
