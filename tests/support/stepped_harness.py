@@ -3,6 +3,7 @@
 usage: stepped_harness.py SECONDS RUN.JSON    everything but the run's clock is real
 """
 
+import json
 import sys
 from functools import partial
 
@@ -20,7 +21,7 @@ class Stepping(httpx2.AsyncHTTPTransport):
         self.step, self.seconds = step, 0.0
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        if b'"user":"worker"' in request.content:
+        if json.loads(request.content)["user"] == "worker":
             self.seconds += self.step
         return await super().handle_async_request(request)
 
