@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 import warnings
 from dataclasses import dataclass
@@ -123,5 +124,5 @@ def sentences(result: Result, kept: Path | None) -> str:
         )
     if kept is not None:
         place = kept if os.sep in str(kept) else f"./{kept}"
-        lines.append(f"the record is in {kept}; `lab query QUESTION --run {place}` asks it")
+        lines.append(f"the record is in {kept}; `lab query QUESTION --run {shlex.quote(place)}` asks it")
     return "\n".join(lines)

@@ -11,6 +11,7 @@ from harness.replies import ODD_REPLIES, OUTAGES
 
 FAILED = "step failed: "  # how such an event begins; harness/failed_steps.py
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds, doubled with each failed step in a row, as there
+TIMED = ("execute_shell", "browser_fetch")  # tools whose time is played; the others run, and take none
 # Rows that stand at the last step and come after it.
 AFTER_STEPS = (
     "BACKUP",
@@ -78,7 +79,7 @@ def reviewing(requests: list[dict]) -> dict[int, float]:
 
 
 def between(rows: list[dict], requests: list[dict]) -> dict[int, float]:
-    """Seconds behind each step that neither a model nor a tool took: backups, and the harness itself."""
+    """Seconds behind each step that neither a model nor a timed tool took: backups, the harness itself."""
     if not requests:
         return {}
     known = _pauses(rows)
@@ -90,7 +91,7 @@ def between(rows: list[dict], requests: list[dict]) -> dict[int, float]:
         step, elapsed = row["step_number"] or 0, row["elapsed_seconds"] or 0.0
         if row["event_type"] == "TOOL_CALL":
             called = elapsed
-        elif row["event_type"] == "TOOL_RESULT":
+        elif row["event_type"] == "TOOL_RESULT" and row["tool_name"] in TIMED:
             known[step] += elapsed - called
         if row["event_type"] not in AFTER_STEPS:
             ends[step] = elapsed

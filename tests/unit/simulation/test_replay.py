@@ -152,12 +152,25 @@ def test_a_session_that_was_killed_and_went_on_is_replayed_with_the_call_that_th
     assert again.summary["steps"] == steps
 
 
-def test_time_that_neither_model_nor_tool_took_passes_in_a_replay_too(database, memory):
-    """As of a guest in which Python is slow: a second a step."""
+WRITTEN = (
+    "SELECT 0.5 * COUNT(*) FROM execution_logs AS before WHERE before.id <= execution_logs.id "
+    "AND before.event_type = 'TOOL_RESULT' AND before.tool_name = 'write_scratchpad'"
+)
+
+
+@pytest.mark.parametrize(
+    "took", ["step_number", f"({WRITTEN})"], ids=["a second a step", "half of one a note"]
+)
+def test_time_that_neither_model_nor_command_took_passes_in_a_replay_too(database, memory, took):
+    """As of a guest in which Python is slow; a phase that begins at a time would begin at another step."""
     slow = memory / "slow.db"
     with sqlite3.connect(database) as source, sqlite3.connect(slow) as target:
         source.backup(target)
-        target.execute("UPDATE execution_logs SET elapsed_seconds = elapsed_seconds + step_number")
+        target.execute("CREATE TEMP TABLE later AS SELECT id, " + took + " AS seconds FROM execution_logs")
+        target.execute(
+            "UPDATE execution_logs SET elapsed_seconds = elapsed_seconds + (SELECT seconds FROM later "
+            "WHERE later.id = execution_logs.id)"
+        )
     again = simulate(replay=slow, minutes=20, folder=memory / "again")
     reached = "SELECT step_number, MAX(elapsed_seconds) FROM execution_logs WHERE event_type = 'TOOL_RESULT' "
     reached += "GROUP BY step_number ORDER BY step_number"
