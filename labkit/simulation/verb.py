@@ -124,5 +124,5 @@ def sentences(result: Result, kept: Path | None) -> str:
         )
     if kept is not None:
         place = kept if os.sep in str(kept) else f"./{kept}"
-        lines.append(f"the record is in {kept}; `lab query QUESTION --run {shlex.quote(place)}` asks it")
+        lines.append(f"the record is in {kept}; `lab query QUESTION --run {shlex.quote(str(place))}` asks it")
     return "\n".join(lines)

@@ -70,6 +70,11 @@ def test_a_kept_session_can_be_asked_and_replayed(tmp_path):
         typed("--keep", str(kept))
 
 
+def test_what_is_to_be_typed_next_can_be_typed_whatever_the_folder_is_called(tmp_path):
+    kept = tmp_path / "a #1 try"
+    assert f"lab query QUESTION --run '{kept}'" in typed("--hours", "0.05", "--keep", str(kept))
+
+
 def test_the_shipped_scripts_are_listed():
     listed = json.loads(typed("--provider", "list", "--json"))
     assert {"honest", "flaky", "outage", "looper", "miser"} <= set(listed)
