@@ -154,7 +154,9 @@ def _watch(lab: config.Lab, folder: Path, as_json: bool) -> None:
 @app.command(rich_help_panel=SESSION)
 def collect(
     inventory: Inventory = None,
-    stop: Annotated[bool, typer.Option("--stop", help="End a session that still runs, or could go on.")] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="End a session that still runs, or could go on.")
+    ] = False,
     offline: Annotated[
         bool, typer.Option("--offline", help="Switch the guest off and read its disks, though it may answer.")
     ] = False,
