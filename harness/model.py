@@ -11,7 +11,16 @@ from typing import Any
 from harness.clock import Clock
 from harness.errors import EndRun, Interrupted, ModelError, NoMoney
 from harness.money import Purse, Usage
-from harness.replies import ENDINGS, ODD_REPLIES, OUTAGES, Failure, Reply, classify, read_reply
+from harness.replies import (
+    ENDINGS,
+    ODD_REPLIES,
+    OUTAGES,
+    Failure,
+    Reply,
+    classify,
+    read_reply,
+    was_nobody_there,
+)
 from harness.settings import Settings
 from harness.telemetry import events
 from harness.telemetry.recorder import Recorder
@@ -115,7 +124,7 @@ class Model:
             self._row(row, began, "interrupted", str(cut), None, Usage(), None)
             raise
         except Failure as failure:
-            if failure.kind in OUTAGES:
+            if was_nobody_there(failure.kind, failure.text):
                 self.clock.give_back(self.clock.now() - began)
             cost = self.purse.price(failure.usage) if failure.billed else 0.0
             self.purse.settle(cost, worst)

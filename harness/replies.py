@@ -15,6 +15,8 @@ ODD_REPLIES = ("deadline", "empty", "html", "in_body_error", "malformed")  # tri
 ENDINGS = {"budget_exhausted": "budget exhausted", "run_ended": "wall limit reached"}  # stop reasons
 # Behind these the work may have been done and billed: statuses (the gateway's list), and its own word.
 MAYBE_DONE, CUT_OFF = (408, 504, 522, 524), "cut"
+# The gateway's own words for an outage: no provider answered.
+GATEWAY_ALONE = ("provider_unreachable", "provider_timeout", CUT_OFF, "gateway_busy", "gateway_disk")
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,13 @@ class Failure(Exception):
     usage: Usage = field(default_factory=Usage)
     retry_after: float = 0.0
     billed: bool = True  # False: surely no money was taken
+
+
+def was_nobody_there(kind: str, text: str) -> bool:
+    """Whether a failed attempt (its kind, and what it said) was an outage in which no provider answered."""
+    return kind == "connection" or (
+        kind == "server" and any(f" {word}: " in text[:60] for word in GATEWAY_ALONE)
+    )
 
 
 def classify(error: Exception) -> Failure:
