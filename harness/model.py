@@ -15,11 +15,11 @@ from harness.replies import (
     ENDINGS,
     ODD_REPLIES,
     OUTAGES,
+    UNANSWERED,
     Failure,
     Reply,
     classify,
     read_reply,
-    was_nobody_there,
 )
 from harness.settings import Settings
 from harness.telemetry import events
@@ -124,7 +124,7 @@ class Model:
             self._row(row, began, "interrupted", str(cut), None, Usage(), None)
             raise
         except Failure as failure:
-            if was_nobody_there(failure.kind, failure.text):
+            if failure.kind in UNANSWERED:
                 self.clock.give_back(self.clock.now() - began)
             cost = self.purse.price(failure.usage) if failure.billed else 0.0
             self.purse.settle(cost, worst)

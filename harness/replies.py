@@ -12,6 +12,8 @@ from harness.money import Usage
 
 OUTAGES = ("rate_limit", "server", "connection")  # waited out and not charged to the run
 ODD_REPLIES = ("deadline", "empty", "html", "in_body_error", "malformed")  # tried again a few times
+UNANSWERED = ("connection",)  # outages to which no provider answered: the attempt is not charged either
+GATEWAY = "lab_gateway"  # the type of the gateway's own errors; a provider's come through as they are
 ENDINGS = {"budget_exhausted": "budget exhausted", "run_ended": "wall limit reached"}  # stop reasons
 # Behind these the work may have been done and billed: statuses (the gateway's list), and its own word.
 MAYBE_DONE, CUT_OFF = (408, 504, 522, 524), "cut"
@@ -50,13 +52,6 @@ class Failure(Exception):
     billed: bool = True  # False: surely no money was taken
 
 
-def was_nobody_there(kind: str, text: str) -> bool:
-    """Whether a failed attempt (its kind, and what it said) was an outage in which no provider answered."""
-    return kind == "connection" or (
-        kind == "server" and any(f" {word}: " in text[:60] for word in GATEWAY_ALONE)
-    )
-
-
 def classify(error: Exception) -> Failure:
     """The class of an exception of the openai package."""
     import openai
@@ -78,9 +73,12 @@ def _from_status(error: Any) -> Failure:
     body = error.body if isinstance(error.body, dict) else {}
     status, code = error.status_code, str(body.get("code") or "")
     text = f"HTTP {status} {f'{code}: ' * bool(code)}{body.get('message') or error.message}"[:500]
-    if code in ENDINGS:
-        return Failure(code, text, billed=False)
-    wait, billed = _seconds(error.response.headers), status in MAYBE_DONE or code == CUT_OFF
+    told = code if body.get("type") == GATEWAY else ""
+    if told in ENDINGS:
+        return Failure(told, text, billed=False)
+    wait, billed = _seconds(error.response.headers), status in MAYBE_DONE or told == CUT_OFF
+    if told in GATEWAY_ALONE:
+        return Failure("connection", text, retry_after=wait, billed=billed)
     if status == 429:
         return Failure("rate_limit", text, retry_after=wait, billed=False)
     if status >= 500 or status == 408:
@@ -128,8 +126,6 @@ def _read(completion: Any, usage: Usage) -> Reply:
 def _in_body(error: Any, usage: Usage) -> Failure:
     code = str(error.get("code")) if isinstance(error, dict) else ""
     text = json.dumps(error, default=str)[:500]
-    if code in ENDINGS:
-        return Failure(code, text, usage)
     if code == "429":
         return Failure("rate_limit", text, usage)
     if code.startswith("5") and len(code) == 3:

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 
+from harness.replies import ENDINGS, GATEWAY_ALONE
 from labkit.simulation import wire
 from labkit.simulation.agents import Said
 from labkit.simulation.script import Fault
@@ -16,7 +17,6 @@ from labkit.simulation.script import Fault
 DRIP_SECONDS = 5.0
 STATUS = {"rate_limit": 429, "server": 503, "refused": 400, "budget_exhausted": 402, "run_ended": 403}
 RETRY_AFTER = 20.0  # seconds
-ENDINGS = ("budget_exhausted", "run_ended")
 NOBODY = ("unreachable", "outage")  # nothing was sent
 
 
@@ -43,12 +43,20 @@ def instead(fault: Fault, number: int, usage: dict | None) -> httpx2.Response:
 
 
 def _status(fault: Fault) -> httpx2.Response:
-    code = fault.kind if fault.kind in ENDINGS else "" if fault.message else "simulated"
+    code = _code(fault)
     message = fault.message or f"simulated {fault.kind}"
     wait = fault.retry_after_seconds
     wait = RETRY_AFTER if wait is None and fault.kind == "rate_limit" else wait
     headers = {} if wait is None else {"Retry-After": f"{wait:g}"}
     return response(*wire.error(fault.status or STATUS[fault.kind], message, code), headers=headers)
+
+
+def _code(fault: Fault) -> str:
+    if fault.kind in ENDINGS:
+        return fault.kind
+    if fault.code in GATEWAY_ALONE:
+        return fault.code
+    return "" if fault.message else "simulated"
 
 
 def _in_body(fault: Fault) -> Any:

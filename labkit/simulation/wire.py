@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from harness.replies import ENDINGS, GATEWAY, GATEWAY_ALONE
 from labkit.simulation.agents import Said
 from labkit.simulation.script import Fault
 
@@ -122,4 +123,6 @@ def _withheld(offered: list[str]) -> str:
 
 
 def error(status: int, message: str, code: str) -> tuple[int, bytes]:
-    return status, json.dumps({"error": {"message": message, "type": "simulated", "code": code}}).encode()
+    """Body of a refusal; what only the gateway says is of its type."""
+    kind = GATEWAY if code in (*ENDINGS, *GATEWAY_ALONE) else "simulated"
+    return status, json.dumps({"error": {"message": message, "type": kind, "code": code}}).encode()

@@ -166,7 +166,7 @@ class ScriptedGateway:
                 self.close_connection = True
 
             def _error(self, status: int, message: str, code: str, more: dict | None = None) -> None:
-                body = {"error": {"message": message, "type": "scripted", "code": code}}
+                body = {"error": {"message": message, "type": "lab_gateway", "code": code}}
                 headers = {"Retry-After": str(more["retry_after"])} if more and "retry_after" in more else {}
                 self._send(status, json.dumps(body), "application/json", headers=headers)
 

@@ -22,6 +22,11 @@ def fault_of(row: dict, waited: float = 0.0) -> Fault | None:
     if status == "ok":
         return None
     if found := _HTTP.fullmatch(detail):
+        if status == "connection":  # the gateway said so: no provider answered it
+            code, _, message = found[2].partition(": ")
+            return Fault(
+                "server", status=int(found[1]), code=code, message=message, retry_after_seconds=waited
+            )
         kind = status if status in _BY_STATUS else "refused"
         message = found[2].removeprefix(f"{kind}: ")
         return Fault(kind, status=int(found[1]), message=message, retry_after_seconds=waited)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from harness.model import FIRST_BACKOFF, LONGEST_BACKOFF
-from harness.replies import ODD_REPLIES, was_nobody_there
+from harness.replies import ODD_REPLIES, UNANSWERED
 
 FAILED = "step failed: "  # how such an event begins; harness/failed_steps.py
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds, doubled with each failed step in a row, as there
@@ -65,8 +65,7 @@ def charged(requests: list[dict]) -> Iterator[tuple[dict, float]]:
     later = followed(requests)
     for row in requests:
         is_odd = row["status"] in ODD_REPLIES and row["id"] in later
-        is_given_back = was_nobody_there(row["status"] or "", row["detail"] or "")
-        took = 0.0 if is_given_back else row["latency_seconds"] or 0.0
+        took = 0.0 if row["status"] in UNANSWERED else row["latency_seconds"] or 0.0
         yield row, took + (_backoff(row) if is_odd else 0.0)
 
 

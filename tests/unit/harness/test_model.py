@@ -161,11 +161,28 @@ def test_the_gateway_can_end_the_run(made, status, code, reason):
         assert end.value.stop_reason == reason
 
 
+OURS = {"type": "lab_gateway", "message": "no reply"}
+UNANSWERED = [
+    (502, OURS | {"code": "provider_unreachable"}),
+    (504, OURS | {"code": "provider_timeout"}),
+    (502, OURS | {"code": "cut"}),
+    (507, OURS | {"code": "gateway_disk"}),
+]
+ANSWERED = [
+    (503, {"message": "busy", "code": "overloaded"}),
+    (503, {"message": "provider_unreachable: come again", "code": "cut"}),  # the gateway's words in its mouth
+    (503, {"message": "stream cut: come again", "type": "server_error"}),
+    (200, {"message": "stream cut: come again", "code": 502}),
+]
+
+
 @pytest.mark.parametrize(
-    ("status", "code", "charged"),
-    [(502, "provider_unreachable", 0.0), (504, "provider_timeout", 0.0), (503, "overloaded", 3 * 5.0)],
+    ("status", "error", "charged"),
+    [(*one, 0.0) for one in UNANSWERED] + [(*one, 3 * 5.0) for one in ANSWERED],
 )
-def test_no_wait_of_an_outage_is_charged_nor_an_attempt_to_which_nobody_answered(made, status, code, charged):
+def test_no_wait_of_an_outage_is_charged_nor_an_attempt_to_which_nobody_answered(
+    made, status, error, charged
+):
     seconds = [0.0]
 
     def passes(pause, stop=None):
@@ -174,7 +191,7 @@ def test_no_wait_of_an_outage_is_charged_nor_an_attempt_to_which_nobody_answered
 
     def busy(_):
         passes(5.0)
-        return httpx2.Response(status, json={"error": {"message": "busy", "code": code}})
+        return httpx2.Response(status, json={"error": error})
 
     model = made("http://x.invalid", dataclasses.replace(REAL, transport=httpx2.MockTransport(busy)))
     model.clock = Clock(600.0, 0.1, now=lambda: seconds[0], wait=passes)
@@ -185,6 +202,17 @@ def test_no_wait_of_an_outage_is_charged_nor_an_attempt_to_which_nobody_answered
     assert model.clock.wall_elapsed() == 3 * 5.0 + 0.25 + 0.5
     said = model.recorder.query("SELECT latency_seconds FROM api_requests")
     assert set(said) == {(5.0,)}, "how long it took is in the record all the same"
+
+
+@pytest.mark.parametrize("status", [200, 402, 403, 503])
+@pytest.mark.parametrize("code", ["budget_exhausted", "run_ended"])
+def test_a_provider_cannot_end_the_run_with_the_gateways_words(made, status, code):
+    error = {"error": {"message": f"{code}: no more", "code": code}}
+    answer = httpx2.MockTransport(lambda _: httpx2.Response(status, json=error))
+    with pytest.raises(ModelError):
+        made("http://x.invalid", dataclasses.replace(REAL, transport=answer)).ask(
+            "worker", MESSAGES, patience=0.2
+        )
 
 
 def test_a_gateway_that_cannot_be_reached_costs_neither_time_nor_money(made):

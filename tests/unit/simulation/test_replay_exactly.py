@@ -25,6 +25,8 @@ UNPLEASANT = {
         {"kind": "drip", "probability": 0.06},
         {"kind": "slow", "seconds": 170, "probability": 0.05},
         {"kind": "outage", "from_minute": 10, "minutes": 70},
+        {"kind": "server", "status": 504, "code": "provider_timeout", "probability": 0.05},
+        {"kind": "server", "status": 502, "code": "cut", "message": "gave: no reply", "probability": 0.05},
     ],
     "replies": [
         {"kind": "words_only", "purposes": ["inspector"], "probability": 0.3},

@@ -111,7 +111,7 @@ def test_a_call_that_was_cut_behind_the_gateway_may_have_been_billed(made):
     model = made(gone)
     with pytest.raises(ModelError):
         model.ask("worker", MESSAGES, patience=0.1)
-    assert rows(model)[0][2:3] + rows(model)[0][-1:] == ("server", None)
+    assert rows(model)[0][2:3] + rows(model)[0][-1:] == ("connection", None)
     assert model.purse.unknown > 0
 
 
@@ -122,7 +122,7 @@ def test_a_provider_that_the_gateway_could_not_reach_has_billed_nothing(made):
     model = made(nobody)
     with pytest.raises(ModelError):
         model.ask("worker", MESSAGES, patience=0.1)
-    assert rows(model)[0][2:3] + rows(model)[0][-1:] == ("server", 0.0)
+    assert rows(model)[0][2:3] + rows(model)[0][-1:] == ("connection", 0.0)
     assert model.purse.unknown == 0
 
 
