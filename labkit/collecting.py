@@ -22,6 +22,8 @@ SSH_SECONDS = 45  # a guest that runs has been up for long: this is no boot
 ROOM_SECONDS = 30
 QUIET_SECONDS = 60  # beyond the longest command and the longest model call of the run
 FORCED = "asked for with --offline"
+END_SECONDS = 60  # in which a harness that has sealed its run ends: a slow mirror holds it up
+LOOK_SECONDS = 0.5
 STOP_SECONDS = 20  # in which a session that hears of it ends what runs, writes its report and seals
 # Where the session is: active, sealed, or neither: it could go on. Nothing where the guest can't say.
 STANDS = """
@@ -118,7 +120,7 @@ def _why_it_cannot_be_asked(lab: Lab, folder: Path, stop: bool) -> str:
     try:
         with Shell(lab.address, lab.keys_dir, seconds=SSH_SECONDS) as shell:
             if not stop:
-                stands = shell.run(STANDS.format(**places), ROOM_SECONDS)[1].strip()
+                stands = stands_at(folder, lambda: shell.run(STANDS.format(**places), ROOM_SECONDS)[1])
             code, said = (0, "") if stands == "active" else shell.run(ROOM.format(**places), ROOM_SECONDS)
     except LabError as error:
         return f"{error.message} (waited {SSH_SECONDS} s)"
@@ -127,14 +129,36 @@ def _why_it_cannot_be_asked(lab: Lab, folder: Path, stop: bool) -> str:
     return f"the guest's disk is full at {where}" if code else ""
 
 
+def stands_at(folder: Path, ask: Callable[[], str]) -> str:
+    """One of the words of STANDS, or empty. A harness that has sealed its run is given time to end.
+
+    ask: what the guest answers to STANDS. Its shell may say something of its own before.
+    """
+    ends = time.monotonic() + END_SECONDS
+    while True:
+        word = (ask().split() or [""])[-1]
+        if word != "active" or not _sealed(folder) or time.monotonic() > ends:
+            return word
+        time.sleep(LOOK_SECONDS)
+
+
+def _sealed(folder: Path) -> bool:
+    return run_summary(EventTail(folder).poll()) is not None
+
+
 def demand_over(folder: Path, stands: str) -> None:
     """LabError for a session that runs in the guest, or that `lab run --resume` could let go on."""
+    if stands == "active" and _sealed(folder):
+        raise LabError(
+            f"run {folder.name} is sealed, but its harness has not ended",
+            "`lab collect --stop` ends it and brings the run home",
+        )
     if stands == "active":
         raise LabError(
             "the session is still running", "`lab finish` asks it to end, `lab collect --stop` stops it now"
         )
     is_whole = all((folder / name).is_file() for name in ("run.json", "gateway.json"))
-    if stands == "open" and is_whole and run_summary(EventTail(folder).poll()) is None:
+    if stands == "open" and is_whole and not _sealed(folder):
         begun = "stands still" if next(read_lines(folder / EVENTS), None) else "never began"
         raise LabError(
             f"run {folder.name} is not over: its session {begun}, and its gateway would go with it",
@@ -174,8 +198,7 @@ def _refuse_while_alive(lab: Lab, folder: Path, reason: str) -> None:
     patience = (
         max(lab.run["run_command_timeout_seconds"], lab.run["run_request_timeout_seconds"]) + QUIET_SECONDS
     )
-    sealed = run_summary(EventTail(folder).poll()) is not None
-    if quiet > patience or not process.alive(folder) or sealed:
+    if quiet > patience or not process.alive(folder) or _sealed(folder):
         return
     raise LabError(
         f"{reason}, but its session sent an event {quiet:.0f} s ago and may still run",

@@ -18,6 +18,7 @@ from labkit.errors import UNREACHABLE, LabError
 from labkit.gateway import commands, pidfile
 
 RUN_ID = synthetic_run.RUN_ID
+SEALED_ROW = '{"id": 2, "event_type": "RUN_SEALED", "sanitized_output": "{}"}\n'
 pytestmark = pytest.mark.skipif(
     bool(guest_disks.missing()), reason=f"not installed: {', '.join(guest_disks.missing())}"
 )
@@ -108,7 +109,7 @@ def test_a_session_is_asked_to_stop_in_the_name_of_who_collects(mute, folder, ru
 def test_a_mute_guest_whose_session_is_over_or_silent_is_read(mute, folder, running, alive, last):
     events = folder / "events.jsonl"
     if last == "sealed":
-        events.write_text('{"id": 2, "event_type": "RUN_SEALED", "sanitized_output": "{}"}\n')
+        events.write_text(SEALED_ROW)
     else:
         os.utime(events, (time.time() - 3600,) * 2)
     assert collecting.collect(mute, folder).is_dir()
@@ -165,10 +166,35 @@ def test_a_run_that_is_over_or_can_never_go_on_is_collected_without_a_word(mute,
         (folder / name).write_text("{}")
     for stands in ("sealed", ""):
         collecting.demand_over(folder, stands)
-    (folder / "events.jsonl").write_text('{"id": 2, "event_type": "RUN_SEALED", "sanitized_output": "{}"}\n')
+    (folder / "events.jsonl").write_text(SEALED_ROW)
     collecting.demand_over(folder, "open")
-    with pytest.raises(LabError, match="still running"):
+
+
+def test_a_session_that_runs_is_not_collected_and_what_is_named_can_be_typed(mute, folder):
+    with pytest.raises(LabError, match="still running") as caught:
         collecting.demand_over(folder, "active")
+    assert "`lab finish`" in caught.value.hint
+    (folder / "events.jsonl").write_text(SEALED_ROW)
+    with pytest.raises(LabError, match=f"run {RUN_ID} is sealed, but its harness has not ended") as caught:
+        collecting.demand_over(folder, "active")
+    assert "`lab collect --stop`" in caught.value.hint and "finish" not in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("events", "answers", "word"),
+    [
+        ("", ["active"], "active"),
+        ("sealed", ["active", "active", "sealed"], "sealed"),
+        ("", ["a word of the shell's own start\nopen"], "open"),
+        ("", [""], ""),
+    ],
+)
+def test_a_harness_that_has_just_sealed_its_run_is_let_end(folder, events, answers, word):
+    """Who waits for the seal and then collects, as `lab demo` does, finds it in its last second."""
+    (folder / "events.jsonl").write_text(SEALED_ROW if events else "")
+    left = iter(answers)
+    assert collecting.stands_at(folder, lambda: next(left)) == word
+    assert next(left, None) is None
 
 
 @pytest.mark.parametrize("stands", ["active", "sealed", "open", ""])
