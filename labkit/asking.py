@@ -23,11 +23,12 @@ STATES = {
 AWAY = "its gateway is not running; the command is kept for it"
 # Of a command that may change nothing: the sentence then; which commands bear on it; after which of them,
 # being the last one, it changes nothing ("": none was asked).
+# A run that is extended may go on though it was asked to end.
 HOLDING, ENDING = ("pause", "unpause", "finish", "stop"), ("finish", "stop")
 ALREADY = {
     "pause": ("is paused already", HOLDING, ("pause",)),
     "unpause": ("is not paused", HOLDING, ("", "unpause", "finish", "stop")),
-    "finish": ("was asked to end already", ENDING, ENDING),
+    "finish": ("was asked to end already", (*ENDING, "extend"), ENDING),
     "stop": ("was asked to stop already", ("stop",), ("stop",)),
 }
 

@@ -63,6 +63,14 @@ def test_what_is_said_twice_is_told_twice_and_time_is_given_twice(folder):
     assert len(commands.listed(folder)) == 4
 
 
+def test_a_run_that_was_given_more_after_it_was_asked_to_end_can_be_asked_again(folder):
+    """More money lets a run go on that was ending for the lack of it, whatever was asked meanwhile."""
+    ask(folder, "finish")
+    asking.ask(folder, "extend", {"budget_usd": 5.0}, "", seconds=0)
+    assert ask(folder, "finish")[0]["changed"]
+    assert not ask(folder, "finish")[0]["changed"]
+
+
 def test_the_earlier_command_is_named_with_how_far_it_came(folder):
     ask(folder, "pause")
     deliveries = commands.Deliveries(folder)
