@@ -32,7 +32,7 @@ from labkit.ssh import Shell
 
 LOOK_SECONDS = 60
 ANSWER_SECONDS = 10.0  # a gateway on a busy host; one that was stopped or hangs takes none
-GIVE_UP = "`lab collect` brings home what there is"
+GIVE_UP = "`lab collect --stop` brings home what there is"  # without --stop a run that may go on is refused
 
 # Asked of the guest in one go: does the service run, whose record is there, which token and boot has it.
 LOOK = """
@@ -121,10 +121,12 @@ def demand_same(run_id: str, held: Held, name: str) -> None:
     if held.run not in (None, run_id):
         raise LabError(
             f"the guest '{name}' holds run {held.run}, not {run_id}",
-            "`lab status` shows what this host knows; `lab collect` brings home what the guest holds",
+            "`lab status` shows what this host knows; `lab collect --stop` brings home what the guest holds",
         )
     if held.sealed and not held.active:
-        raise LabError(f"run {run_id} is sealed in the guest: it is over", "`lab collect` brings it home")
+        raise LabError(
+            f"run {run_id} is sealed in the guest: it is over", "`lab collect --stop` brings it home"
+        )
 
 
 def demand_token(run_id: str, held: Held, config: GatewayConfig) -> None:

@@ -43,7 +43,10 @@ def refuse_uncollected(lab: Lab, discard: bool, thrown_away_by: str = "--discard
     if not known.get("run") or known.get("collected") or discard:
         return
     said = f"run {known['run']} is in the guest '{lab.name}' and was not collected"
-    if _at_work(lab.gateway_dir / known["run"]):
+    folder = lab.gateway_dir / known["run"]
+    if run_summary(EventTail(folder).poll()):
+        raise LabError(said, f"`lab collect` brings it to runs/; {throw}")
+    if process.alive(folder):
         if (word := presence.state_of(lab.name)) in ("off", "crashed", "paused"):
             raise LabError(
                 f"{said}: its session is not over, and the guest is {word}",
@@ -53,11 +56,10 @@ def refuse_uncollected(lab: Lab, discard: bool, thrown_away_by: str = "--discard
             f"{said}: its session is still running",
             f"`lab watch` shows it, `lab finish` asks it to end; {throw}",
         )
-    raise LabError(said, f"`lab collect` brings it to runs/; {throw}")
-
-
-def _at_work(run_dir: Path) -> bool:
-    return process.alive(run_dir) and run_summary(EventTail(run_dir).poll()) is None
+    raise LabError(
+        f"{said}: it may not be over",
+        f"`lab run --resume last` goes on, `lab collect --stop` brings what there is to runs/; {throw}",
+    )
 
 
 def begin(

@@ -80,14 +80,16 @@ def test_a_run_whose_settings_are_lost_cannot_go_on_but_can_be_collected(lab, fo
 
 def test_a_guest_that_holds_another_run_is_not_given_this_ones_settings():
     held = resume.Held(active=False, run=OTHER, sealed=False, token_sha256=None)
-    with pytest.raises(LabError, match=f"holds run {OTHER}, not {RUN_ID}"):
+    with pytest.raises(LabError, match=f"holds run {OTHER}, not {RUN_ID}") as caught:
         resume.demand_same(RUN_ID, held, "unit")
+    assert "`lab collect --stop`" in caught.value.hint
 
 
 def test_a_run_that_the_guest_sealed_without_being_heard_is_over():
     held = resume.Held(active=False, run=RUN_ID, sealed=True, token_sha256=None)
-    with pytest.raises(LabError, match="sealed in the guest"):
+    with pytest.raises(LabError, match="sealed in the guest") as caught:
         resume.demand_same(RUN_ID, held, "unit")
+    assert "`lab collect --stop`" in caught.value.hint  # the host never heard: without --stop it may refuse
 
 
 def test_a_guest_without_a_record_yet_may_begin():
@@ -216,7 +218,7 @@ def test_a_record_with_a_summary_is_sealed(asked):
 def test_an_answer_that_is_none_is_not_guessed_at(said):
     with pytest.raises(LabError, match="does not say what it holds") as caught:
         resume.held_from(said, "unit")
-    assert caught.value.code == UNREACHABLE
+    assert caught.value.code == UNREACHABLE and "`lab collect --stop`" in caught.value.hint
 
 
 def test_the_harness_a_run_began_with_is_found_again(lab, folder):
