@@ -22,8 +22,7 @@ class OwnNames:
 
     def __init__(self, app: ASGIApp, bind: str) -> None:
         """bind: what the page listens on, as it was asked for."""
-        own = socket.gethostname().lower()
-        self.app, self.names = app, {"localhost", bind.lower(), own, f"{own}.local"}
+        self.app, self.names = app, {"localhost", bind.lower(), *names_of(socket.gethostname())}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._own(scope):
@@ -37,6 +36,13 @@ class OwnNames:
             return False
         name = _without_port(given[0]).lower().rstrip(".")
         return name in self.names or _is_address(name)
+
+
+def names_of(machine: str) -> set[str]:
+    """What a machine is called in its network. machine: as the system knows it, with or without a domain."""
+    whole = machine.lower()
+    first = whole.partition(".")[0]
+    return {whole, first, f"{first}.local"} if first else set()
 
 
 def _without_port(host: str) -> str:

@@ -17,6 +17,7 @@ from labkit.gateway import commands, network
 from labkit.gateway.files import line_of
 from labkit.gateway.page import access
 from labkit.gateway.page.board import Board
+from labkit.gateway.page.names import names_of
 from labkit.gateway.page.stream import Stream
 
 EVIL = "<img src=x onerror=alert(1)>\x1b]0;owned\x07\u202egnirts"
@@ -103,6 +104,11 @@ def test_the_page_may_be_called_by_any_address_and_by_this_machines_own_names(se
     served = serve()
     with httpx2.Client(base_url=served.url, trust_env=False) as http:
         assert http.get("/", headers={"host": name}).status_code == 200
+
+
+def test_a_machine_whose_own_name_has_a_domain_is_known_without_it_too():
+    assert names_of("Lab.Example.org") == {"lab.example.org", "lab", "lab.local"}
+    assert names_of("lab") == {"lab", "lab.local"} and names_of("") == set()
 
 
 def test_an_order_is_recorded_with_the_persons_name_and_reason(serve):
