@@ -60,23 +60,22 @@ class Bodies:
 
     async def read(self, receive: Receive) -> bytes:
         """Refusal when this one, or all together, are too large. ClientDisconnect."""
-        chunks, size, more = [], 0, True
+        data, more = bytearray(), True  # no list of pieces: one of two bytes would take fifty
         try:
             while more:
                 message = await receive()
                 if message["type"] != "http.request":
                     raise ClientDisconnect
                 chunk, more = message.get("body", b""), message.get("more_body", False)
-                chunks.append(chunk)
-                size += len(chunk)
+                data += chunk
                 self.waiting += len(chunk)
-                if size > MAX_BODY:
+                if len(data) > MAX_BODY:
                     raise Refusal(413, "bad_request", f"the body is larger than {MAX_BODY} bytes")
                 if self.waiting > MOST_WAITING:
                     raise Refusal(503, "gateway_busy", "too many large requests at once")
-            return _demand_few_parts(b"".join(chunks))
+            return _demand_few_parts(bytes(data))
         finally:
-            self.waiting -= size
+            self.waiting -= len(data)
 
 
 def _demand_few_parts(data: bytes) -> bytes:

@@ -7,6 +7,7 @@ import logging
 import resource
 import socket
 import time
+import tracemalloc
 from contextlib import ExitStack
 
 import pytest
@@ -105,6 +106,21 @@ def test_a_body_of_millions_of_parts_is_refused_unread(shared, path):
     """Reading it would hold up the page and the watchdog, who live in the same thread."""
     reply = shared.http.post(path, content=b"[" + b"[]," * 2_000_000 + b"[]]")
     assert reply.status_code == 400 and "lists and objects" in reply.json()["error"]["message"]
+
+
+def test_a_body_that_comes_in_crumbs_takes_no_more_memory_than_one_that_comes_whole():
+    """The limit of all bodies together counts bytes: an object for each two would be sixty times that."""
+    size, left = 400_000, iter(range(200_000 - 1, -1, -1))
+
+    async def receive() -> dict:
+        return {"type": "http.request", "body": bytes(bytearray(b"{}")), "more_body": next(left) > 0}
+
+    tracemalloc.start()
+    try:
+        assert len(asyncio.run(crowd.Bodies().read(receive))) == size
+        assert tracemalloc.get_traced_memory()[1] < 6 * size
+    finally:
+        tracemalloc.stop()
 
 
 def flood(pieces: int):
