@@ -26,7 +26,8 @@ class ContextError(HarnessError):
 class ModelError(HarnessError):
     """No usable reply after the retries that this kind of failure deserves.
 
-    kind: rate_limit | server | connection | deadline | empty | html | in_body_error | malformed | refused
+    kind: rate_limit | server | connection | silence | deadline | empty | html | in_body_error | malformed |
+    refused
     """
 
     def __init__(self, kind: str, text: str) -> None:

@@ -15,6 +15,7 @@ from harness.replies import (
     ENDINGS,
     ODD_REPLIES,
     OUTAGES,
+    SILENCE,
     UNANSWERED,
     Failure,
     Reply,
@@ -27,6 +28,7 @@ from harness.telemetry.recorder import Recorder
 from harness.world import REAL, World
 
 ODD_REPLY_ATTEMPTS = 4
+NO_TIME = 0.01  # seconds: what is left of a deadline that was used up, in floating point
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.25, 60.0  # seconds
 CONNECT_SECONDS = 10.0  # a host that does not even answer is an outage, not a slow reply
 
@@ -71,8 +73,9 @@ class Model:
     ) -> Reply:
         """One usable reply, after retries.
 
-        purpose: worker | inspector | digest | report. deadline: charged seconds for all attempts together,
-        each bounded by request_timeout_seconds of wall clock. patience: seconds an outage may last.
+        purpose: worker | inspector | digest | report. deadline: charged seconds for all attempts together
+        (silence counts as if it were), each bounded by request_timeout_seconds of wall clock. patience:
+        seconds an outage may last.
         Raises ModelError, NoMoney, EndRun or Interrupted.
         """
         request = self._request(purpose, messages, tools, model or self.settings.model)
@@ -80,13 +83,16 @@ class Model:
         began, odd, attempt = self.clock.now(), 0, 0
         while True:
             attempt += 1
-            worst = self._reserve(request)
+            worst, tried = self._reserve(request), self.clock.now()
             limit = max(1.0, min(self._longest(purpose), ends - self.clock.elapsed()))
             try:
                 return self._attempt(request, attempt, limit, worst)
             except Failure as failure:
                 odd += failure.kind in ODD_REPLIES
-                if failure.kind in ODD_REPLIES and self.clock.elapsed() >= ends:
+                if failure.kind == SILENCE:
+                    ends -= self.clock.now() - tried
+                is_over = ends - self.clock.elapsed() < NO_TIME
+                if is_over and failure.kind in (*ODD_REPLIES, SILENCE):
                     raise ModelError(failure.kind, failure.text) from failure
                 self._give_up_or_wait(failure, attempt, odd, patience - (self.clock.now() - began))
 
@@ -124,6 +130,8 @@ class Model:
             self._row(row, began, "interrupted", str(cut), None, Usage(), None)
             raise
         except Failure as failure:
+            if failure.kind == "deadline" and limit >= self.settings.request_timeout_seconds:
+                failure.kind = SILENCE  # it was not our own haste
             if failure.kind in UNANSWERED:
                 self.clock.give_back(self.clock.now() - began)
             cost = self.purse.price(failure.usage) if failure.billed else 0.0

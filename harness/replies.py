@@ -10,9 +10,10 @@ from typing import Any
 
 from harness.money import Usage
 
-OUTAGES = ("rate_limit", "server", "connection")  # waited out and not charged to the run
+SILENCE = "silence"  # no reply in all the time that one may take; it may have been billed
+OUTAGES = ("rate_limit", "server", "connection", SILENCE)  # waited out and not charged to the run
 ODD_REPLIES = ("deadline", "empty", "html", "in_body_error", "malformed")  # tried again a few times
-UNANSWERED = ("connection",)  # outages to which no provider answered: the attempt is not charged either
+UNANSWERED = ("connection", SILENCE)  # outages in which nobody answered: the attempt is not charged either
 GATEWAY = "lab_gateway"  # the type of the gateway's own errors; a provider's come through as they are
 ENDINGS = {"budget_exhausted": "budget exhausted", "run_ended": "wall limit reached"}  # stop reasons
 # Behind these the work may have been done and billed: statuses (the gateway's list), and its own word.

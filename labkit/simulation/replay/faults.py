@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from harness.replies import SILENCE
 from labkit.simulation.script import Fault
 
 SKIPPED = "interrupted"  # by a person or a signal, which a replay does not play
@@ -42,7 +43,7 @@ def fault_of(row: dict, waited: float = 0.0) -> Fault | None:
 
 def _odd(status: str, detail: str) -> str:
     """The kind of what came and was no reply."""
-    if status == "deadline":
+    if status in ("deadline", SILENCE):
         return "drip" if detail.startswith("no complete reply") else "silent"
     if status == "empty":
         return "no_choices" if "choices" in detail else "empty"

@@ -13,8 +13,8 @@ PAGE = (Path(__file__).parents[3] / "docs/simulate.md").read_text()
 
 # The status that the harness writes into api_requests for a fault on the wire.
 STATUS = {
-    "silent": "deadline",
-    "drip": "deadline",
+    "silent": "silence",
+    "drip": "silence",
     "cut_stream": "connection",
     "reset": "connection",
     "unreachable": "connection",

@@ -100,6 +100,30 @@ def test_an_outage_of_the_provider_is_not_charged_and_a_pause_neither():
         assert result.summary["stop_reason"] == "report delivered"
 
 
+@pytest.mark.parametrize("kind", ["silent", "drip"])
+def test_an_hour_in_which_the_provider_takes_calls_and_says_nothing_is_waited_through(kind):
+    mute = script(faults=[{"kind": kind, "from_minute": 10, "minutes": 60, "billed": True}])
+    result = simulate(mute, minutes=120)
+    assert result.summary["stop_reason"] == "report delivered"
+    unpaid = result.simulated_seconds - result.summary["elapsed_seconds"]
+    assert 59 * 60 < unpaid < 66 * 60
+    assert 10 < result.summary["unknown_cost_requests"] == result.faults[kind] < 30
+
+
+def test_what_a_silent_provider_may_have_billed_stays_within_the_cap():
+    mute = script(faults=[{"kind": "silent", "from_minute": 4, "billed": True}])
+    result = simulate(mute, minutes=120, settings={"budget_usd": 0.03})
+    assert result.summary["stop_reason"] == "budget exhausted"
+    assert result.summary["final_report_written"] and result.billed_usd <= 0.03
+    assert result.simulated_seconds < 120 * 60
+
+
+def test_a_provider_that_stays_silent_ends_a_run_at_its_wall_limit():
+    result = simulate(script(faults=[{"kind": "silent", "from_minute": 4}]), minutes=15)
+    assert result.summary["stop_reason"] == "wall limit reached"
+    assert result.summary["final_report_written"] and result.simulated_seconds <= 31 * 60
+
+
 def test_a_gateway_that_is_away_for_a_while_gets_every_event_in_the_end():
     result = simulate(script(incidents=[incident("gateway_away", minutes=3)]), minutes=15)
     assert result.summary["stop_reason"] == "report delivered"
