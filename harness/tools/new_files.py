@@ -13,6 +13,7 @@ from harness.telemetry.recorder import Recorder
 from harness.text import clean
 
 _PLAIN = re.compile(r"[^/\\\x00-\x1f\x7f]{1,120}")
+_PACKED = re.compile(r"(?i)(?<=[^.])\.tar\.\w{1,5}$")  # an ending of two parts
 _VERSION = re.compile(r"_v(\d{1,6})$")
 _MASTER = re.compile(r"master(_v\d+)?\.md")
 
@@ -78,19 +79,26 @@ def _create(folder: Folder, name: str, raw: bytes, owner: tuple[int, int] | None
 
 
 def version(name: str) -> int:
-    found = _VERSION.search(Path(name).stem)
+    found = _VERSION.search(_parts(name)[0])
     return int(found.group(1)) if found else 1
 
 
 def next_free(folder: Path, name: str) -> str:
     """x.md -> x_v2.md -> x_v3.md: the first that does not exist."""
-    path = Path(name)
-    stem, number = _VERSION.sub("", path.stem), version(name)
+    stem, ending = _parts(name)
+    stem, number = _VERSION.sub("", stem), version(name)
     while True:
         number += 1
-        candidate = f"{stem}_v{number}{path.suffix}"
+        candidate = f"{stem}_v{number}{ending}"
         if not os.path.lexists(folder / candidate):
             return candidate
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """What a version number follows, and what it stands before."""
+    packed = _PACKED.search(name)
+    ending = packed.group(0) if packed else Path(name).suffix
+    return name.removesuffix(ending), ending
 
 
 def file_type(folder: Folder, name: str) -> str:

@@ -1,6 +1,7 @@
 """UNIT: notes and scripts can only be new."""
 
 import os
+import re
 import stat
 
 import pytest
@@ -26,6 +27,28 @@ def test_a_second_write_is_refused_and_names_the_next_free_version(notes, record
     with pytest.raises(NotWritten, match=r"nothing is ever overwritten.*x_v3\.md"):
         write_new(notes, "x.md", "three", recorder, None)
     assert (notes.path / "x.md").read_text() == "one"
+
+
+@pytest.mark.parametrize(
+    ("name", "following"),
+    [
+        ("a.tar.gz", "a_v2.tar.gz"),
+        ("a_v2.tar.gz", "a_v3.tar.gz"),
+        ("a.test.js", "a.test_v2.js"),
+        ("notes.2026.md", "notes.2026_v2.md"),
+        ("plain", "plain_v2"),
+        ("tar.gz", "tar_v2.gz"),
+    ],
+)
+def test_a_version_stands_before_an_ending_of_two_parts(name, following, notes, recorder):
+    write_new(notes, name, "one", recorder, None)
+    with pytest.raises(NotWritten, match=f"next free version is {re.escape(following)}$"):
+        write_new(notes, name, "two", recorder, None)
+
+
+def test_the_registry_knows_the_version_of_an_archive(notes, recorder):
+    write_new(notes, "a_v3.tar.xz", "", recorder, None)
+    assert recorder.query("SELECT version FROM file_registry") == [(3,)]
 
 
 @pytest.mark.parametrize(
