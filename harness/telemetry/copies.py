@@ -34,11 +34,13 @@ def missing(source: sqlite3.Connection, target: sqlite3.Connection) -> dict[str,
 
 
 def put(target: sqlite3.Connection, found: dict[str, list[tuple]]) -> int:
-    """Write rows of `missing`, ids kept. Returns how many."""
-    for table, rows in found.items():
-        if rows:
-            marks = ", ".join("?" * len(rows[0]))
-            in_one(target, f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
+    """Write rows of `missing`, ids kept. Returns how many. All or none: the rest would not be found again."""
+    lacking = {table: rows for table, rows in found.items() if rows}
+    if lacking:
+        with _transaction(target):
+            for table, rows in lacking.items():
+                marks = ", ".join("?" * len(rows[0]))
+                target.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", rows)
     return sum(map(len, found.values()))
 
 

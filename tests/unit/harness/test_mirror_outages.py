@@ -9,7 +9,7 @@ import pytest
 from loopback import until
 from small_disks import command, small_disk
 
-from harness.telemetry import events, mirror
+from harness.telemetry import copies, events, mirror
 from harness.telemetry.recorder import Recorder
 
 TABLES = ("execution_logs", "file_registry", "api_requests", "session_state", "prompts", "workspace_files")
@@ -175,6 +175,26 @@ def test_a_run_db_that_lost_its_last_rows_gets_them_from_the_mirror_and_says_so(
     rows = rows_of(again.primary)
     assert [row[0] for row in rows["execution_logs"]] == [1, 2, 3, 4, 5, 6]
     assert "run.db had lost" in str(rows["execution_logs"][-1])
+    assert rows == rows_of(again.mirror)
+
+
+def test_a_run_db_gets_all_of_its_lost_rows_back_or_none_of_them(record, tmp_path):
+    """Half of them, and the next start would not find that it lacks the others."""
+    record.work(5)
+    record.recorder.close_mirror()
+    record.recorder.db.execute("DELETE FROM execution_logs WHERE id > 2")
+    record.recorder.db.execute("DELETE FROM api_requests WHERE id > 2")
+    record.recorder.db.execute("UPDATE session_state SET value = '2'")
+    full = "BEGIN SELECT RAISE(ABORT, 'as on a full disk'); END"
+    record.recorder.db.execute(f"CREATE TRIGGER full BEFORE INSERT ON session_state {full}")
+    with sqlite3.connect(record.mirror) as held, pytest.raises(sqlite3.Error, match="full disk"):
+        copies.copy_missing(held, record.recorder.db)
+    record.recorder.db.execute("DROP TRIGGER full")
+    record.recorder.db.close()
+    again = Record(tmp_path, tmp_path / "mirror")
+    rows = rows_of(again.primary)
+    assert len(rows["api_requests"]) == 5
+    assert again.recorder.state()["step"] == "5"
     assert rows == rows_of(again.mirror)
 
 
