@@ -67,7 +67,7 @@ class FinalReport:
     def any_yet(self) -> list[str]:
         """As `names`, asked after each step: thousands of notes are read again only when there is another."""
         try:
-            changed = os.stat(self.paths.notes).st_mtime_ns
+            changed = os.stat(self.paths.notes).st_ctime_ns  # the other one can be set to what it was
         except OSError:
             return []
         if changed != self._changed:

@@ -84,7 +84,7 @@ class Sweep:
 
     def _visit(self, path: str, handle: int, depth: int) -> None:
         seen = self.folders.setdefault(path, Seen())
-        if seen.changed != os.fstat(handle).st_mtime_ns or seen.waiting:
+        if seen.changed != os.fstat(handle).st_ctime_ns or seen.waiting:
             self._read(path, handle, seen)
         if seen.exempt or depth >= DEEPEST:
             return
@@ -102,7 +102,7 @@ class Sweep:
             seen.protected = True
 
     def _read(self, path: str, handle: int, seen: Seen) -> None:
-        changed = os.fstat(handle).st_mtime_ns
+        changed = os.fstat(handle).st_ctime_ns
         files, folders = _entries(handle)
         seen.exempt = ENVIRONMENT in files and path not in TOPS
         if seen.exempt:

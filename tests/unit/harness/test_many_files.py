@@ -57,6 +57,18 @@ def test_a_sweep_stops_when_its_time_is_over_and_later_ones_find_the_rest(crowde
     assert sweep.run(60).complete
 
 
+def test_a_sweep_finds_what_came_into_a_folder_that_was_given_back_its_old_time(tmp_path):
+    for top in ("notes", "scripts"):
+        (tmp_path / top).mkdir()
+    os.utime(tmp_path / "notes", (1e9, 1e9))
+    time.sleep(0.2)  # longer than a time of change is in doubt
+    sweep = Sweep(tmp_path, protects=False)
+    assert sweep.run(60).closed == []
+    (tmp_path / "notes/late.md").write_text("x")
+    os.utime(tmp_path / "notes", (1e9, 1e9))
+    assert [file.path for file in sweep.run(60).closed] == ["notes/late.md"]
+
+
 def test_a_sweep_of_many_folders_stops_in_time_too(crowded, tmp_path):
     for number in range(2000):
         (tmp_path / "notes" / f"d{number}").mkdir(parents=True)
