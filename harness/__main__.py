@@ -27,6 +27,7 @@ from harness.money import Purse
 from harness.nudges import Nudges
 from harness.orchestrator import Orchestrator
 from harness.phases import PHASES
+from harness.replies import UNANSWERED
 from harness.session import Session
 from harness.settings import Settings
 from harness.telemetry import events
@@ -179,6 +180,14 @@ def _prompts(wanted: Settings, recorder: Recorder) -> dict[str, str]:
     return stored
 
 
+def _clocks(recorder: Recorder, earlier: Session, reached: float) -> tuple[float, float]:
+    """Active and wall seconds: the checkpoint's, and what the record knows of the time behind it."""
+    active = max(earlier.elapsed_seconds, reached)
+    later = "SELECT COALESCE(SUM(latency_seconds), 0) FROM api_requests WHERE step_number > ?"
+    unpaid = recorder.query(f"{later} AND status IN (?, ?)", earlier.step, *UNANSWERED)[0][0]
+    return active, earlier.wall_seconds + active - earlier.elapsed_seconds + unpaid
+
+
 def _resume(loop: Orchestrator, earlier: Session) -> None:
     """Budgets, clocks, window and digest as they were; an interrupted call gets a result, not a rerun."""
     recorder = loop.recorder
@@ -187,11 +196,13 @@ def _resume(loop: Orchestrator, earlier: Session) -> None:
     loop.clock.extend(max(0.0, earlier.length_seconds - loop.clock.length))
     loop.purse.budget = max(loop.purse.budget, earlier.budget_usd)
     loop.notices = [text for text in earlier.notices if text != session.RESTARTED]
-    loop.clock.carry_on(max(earlier.elapsed_seconds, elapsed), earlier.wall_seconds, earlier.ends_at_seconds)
+    loop.clock.carry_on(*_clocks(recorder, earlier, elapsed), earlier.ends_at_seconds)
     loop.purse.spent = recorder.query("SELECT COALESCE(SUM(cost_usd), 0) FROM api_requests")[0][0]
-    loop.purse.unknown = earlier.unknown_usd
     loop.purse.chars_per_token = earlier.chars_per_token or loop.purse.chars_per_token
     loop.context.digest, loop.context.steps = earlier.digest, earlier.steps()
+    unknown = "SELECT COUNT(*) FROM api_requests WHERE cost_usd IS NULL AND step_number > ?"
+    since = recorder.query(unknown, earlier.step)[0][0]  # what these may have cost is not in the checkpoint
+    loop.purse.unknown = earlier.unknown_usd + since * loop.purse.worst_case(loop.prompt_chars())
     recorder.step = earlier.step = max(step, earlier.step)
     recorder.phase = earlier.phase or recorder.phase
     said = f"goes on after step {recorder.step}; boot {loop.desk.world.boot_id() or 'unknown'}"

@@ -141,7 +141,7 @@ class Orchestrator:
             self.recorder.event(events.GUARD, guard_reason="the ballast was freed for the report")
 
     def _view(self, repeated: str | None) -> View:
-        chars = self.context.chars() + PROMPT_EXTRAS
+        chars = self.prompt_chars()
         self.purse.keep_for(chars)
         return View(
             disk_percent=self.desk.world.disk_percent(self.settings.paths.workspace),
@@ -152,6 +152,10 @@ class Orchestrator:
             reserve=self.purse.reserve,
             repeated=repeated,
         )
+
+    def prompt_chars(self) -> int:
+        """About as long as the next prompt will be."""
+        return self.context.chars() + PROMPT_EXTRAS
 
     def _compact(self) -> None:
         self.compacted = self.context.drop()

@@ -7,6 +7,7 @@ import pytest
 
 from harness.phases import PHASES
 from labkit.simulation import Script, simulate
+from labkit.simulation.session import default_settings
 
 pytestmark = pytest.mark.slow
 
@@ -195,3 +196,28 @@ def test_a_session_that_was_killed_goes_on_in_its_folder_with_its_clocks(memory)
     rows = result.query("SELECT elapsed_seconds, timestamp FROM execution_logs ORDER BY id")
     assert rows == sorted(rows)
     assert result.query("SELECT COUNT(*) FROM execution_logs WHERE event_type = 'RESUMED'") == [(1,)]
+
+
+def test_what_silent_calls_may_have_cost_and_their_time_outlive_a_kill_before_the_next_checkpoint(memory):
+    killer = """
+import os, pathlib, sys
+from labkit.simulation import Script, simulate
+from labkit.simulation.provider import Provider
+usual = Provider._wait
+def wait(self, call, *more):
+    return os._exit(9) if call.step == 9 and call.attempt == 9 else usual(self, call, *more)
+Provider._wait = wait
+faults = [{"kind": "silent", "steps": [9], "purposes": ["worker"]}]
+simulate(Script.from_dict({"faults": faults}), minutes=120, folder=pathlib.Path(sys.argv[1]))
+"""
+    ended = subprocess.run([sys.executable, "-c", killer, str(memory / "s")], timeout=90, check=False)
+    assert ended.returncode == 9
+    result = simulate(Script.from_dict({}), minutes=120, folder=memory / "s", resume=True)
+    ((calls,),) = result.query("SELECT COUNT(*) FROM api_requests WHERE cost_usd IS NULL")
+    state = dict(result.query("SELECT key, value FROM session_state"))
+    usual = default_settings()
+    least = usual["max_completion_tokens"] * usual["price_output_per_mtok"] / 1e6
+    assert calls == 8 and float(state["unknown_usd"]) > calls * least
+    assert result.summary["stop_reason"] == "report delivered"
+    silent = float(state["wall_seconds"]) - float(state["elapsed_seconds"])
+    assert silent >= 8 * usual["request_timeout_seconds"]
