@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 
 from labkit.boot import SSH_PORT
@@ -12,6 +13,7 @@ from labkit.guest import Hypervisor
 from labkit.libvirt_connection import URI
 
 LOOK_SECONDS = 5.0
+ANSWER_SECONDS = 2.0  # libvirt answers in a hundredth; one that stands still must not hold a live view up
 
 
 def demand_running(lab: Lab, wish: str) -> None:
@@ -52,23 +54,31 @@ class Watcher:
     """Says whether the guest went away while a run is watched.
 
     Looks at libvirt every few seconds at most, and believes only two looks in a row: the last events of a
-    run may still be on their way. A libvirt that does not answer proves nothing.
+    run may still be on their way. A libvirt that does not answer proves nothing; a look that takes long goes
+    on beside.
     """
 
     def __init__(self, name: str, look_seconds: float = LOOK_SECONDS) -> None:
         self._name = name
         self._look_seconds = look_seconds
         self._looked_at = time.monotonic()
-        self._state = "running"
-        self._missed = 0
+        self._found = ("running", 0)  # the last word, and how many in a row were not `running`
+        self._look: threading.Thread | None = None
 
     def word(self) -> str:
         """Empty while the guest runs (or nobody knows), else its state."""
-        if time.monotonic() - self._looked_at >= self._look_seconds:
+        is_over = self._look is None or not self._look.is_alive()
+        if is_over and time.monotonic() - self._looked_at >= self._look_seconds:
             self._looked_at = time.monotonic()
-            self._state = state_of(self._name)
-            self._missed = 0 if self._state == "running" else self._missed + 1
-        return self._state if self._missed > 1 else ""
+            self._look = threading.Thread(target=self._take, daemon=True)
+            self._look.start()
+            self._look.join(ANSWER_SECONDS)
+        word, missed = self._found
+        return word if missed > 1 else ""
+
+    def _take(self) -> None:
+        word = state_of(self._name)
+        self._found = (word, 0 if word == "running" else self._found[1] + 1)
 
 
 def state_of(name: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import mute_libvirt
 import pytest
 
-from labkit import libvirt_connection
+from labkit import libvirt_connection, presence
 from labkit.errors import NOT_READY, LabError
 from labkit.guest import Hypervisor
 from labkit.libvirt_connection import RefusedError
@@ -40,6 +41,16 @@ def test_a_libvirt_that_stands_still_in_a_call_is_given_up_in_a_sentence(tmp_pat
     ):
         hypervisor.state("unit")
     assert "systemctl restart libvirtd" in caught.value.hint
+
+
+def test_a_live_view_is_not_held_up_by_a_libvirt_that_stands_still(tmp_path, monkeypatch):
+    """Its keys, its Ctrl-C and its events come from the same loop that asks whether the guest is there."""
+    monkeypatch.setattr(libvirt_connection, "ALIVE_SECONDS", 30)
+    with mute_libvirt.listening(tmp_path / "sock", mute_libvirt.LOOKUP_DOMAIN) as uri:
+        monkeypatch.setattr(Hypervisor.__init__, "__defaults__", (uri,))
+        watcher, began = presence.Watcher("unit", look_seconds=0), time.monotonic()
+        assert [watcher.word() for _ in range(5)] == [""] * 5
+        assert time.monotonic() - began < 30, "libvirt itself is given up after 90 seconds"
 
 
 def test_what_libvirt_fails_with_outside_any_step_is_a_sentence_too(tmp_path):

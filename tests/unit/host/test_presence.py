@@ -6,6 +6,7 @@ import json
 
 import pytest
 from driver_guest import UUID, XML
+from loopback import until
 
 from labkit import advice, guest, network_gate, presence, session, state, status, switching
 from labkit.errors import UNREACHABLE, LabError
@@ -57,7 +58,7 @@ def test_one_look_without_the_guest_is_no_proof_and_two_are(running):
     assert watcher.word() == ""
     running.stop("unit")
     assert watcher.word() == ""
-    assert watcher.word() == "off"
+    until(lambda: watcher.word() == "off")
 
 
 def test_a_libvirt_that_does_not_answer_proves_nothing_about_the_guest(no_libvirt):
