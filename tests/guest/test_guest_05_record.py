@@ -14,6 +14,7 @@ from nbclient import NotebookClient
 
 from labkit.analysis import questions
 from labkit.disks import sha256
+from labkit.verification.verify import UNKNOWN_BOOT
 
 NOTEBOOKS = guest_lab.REPO / "notebooks"
 REFERENCE_SQL = guest_lab.REPO / "tests" / "golden" / "reference_queries.sql"
@@ -63,6 +64,15 @@ def test_the_notes_quote_what_the_guest_really_said(collected):
 def test_record_ledger_and_bill_agree_for_a_third_party(lab, collected):
     found = lab.lab("verify", collected.name, "--json").json
     assert found["holds"] is True, found
+    assert UNKNOWN_BOOT not in found["notes"]
+
+
+def test_host_and_guest_name_the_same_boot(collected):
+    with (collected / "gateway" / "ledger.jsonl").open(encoding="utf-8") as ledger:
+        opened = json.loads(ledger.readline())
+    began = "SELECT sanitized_output FROM execution_logs WHERE event_type = 'RUN_STARTED'"
+    assert opened["kind"] == "opened"
+    assert opened["body"]["boot_id"] == json.loads(rows(collected / "run.db", began)[0][0])["boot_id"]
 
 
 def test_the_report_is_in_the_workspace_and_in_the_last_backup(collected, sealed):
