@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ class Clock:
         self._uncharged = 0.0
         self.length, self._reserve_fraction = length_seconds, reserve_fraction
         self.end = length_seconds
+        self._wall_end = math.inf  # of a run that was asked to finish
         self.reserve = length_seconds * reserve_fraction
 
     def start(self) -> None:
@@ -43,7 +45,7 @@ class Clock:
         """Add what an earlier process of the same run had counted, and take over its end."""
         self._used, self._wall_used = used, wall_used
         if 0 < end < self.length:
-            self.end = end
+            self.end, self._wall_end = end, wall_used + end - used
             self.reserve = min(self.reserve, FINISH_WINDOW_SECONDS / 4)
 
     def now(self) -> float:
@@ -63,7 +65,7 @@ class Clock:
         return self.end - self.elapsed()
 
     def wall_remaining(self) -> float:
-        return self.length * WALL_LIMIT_FACTOR - self.wall_elapsed()
+        return min(self.length * WALL_LIMIT_FACTOR, self._wall_end) - self.wall_elapsed()
 
     def fraction(self) -> float:
         return self.elapsed() / self.length
@@ -75,9 +77,9 @@ class Clock:
         return self.remaining() - self.reserve
 
     def finish_soon(self) -> None:
-        """At most max(60 s, reserve) from now; a quarter of that is kept for the ladder's lower rungs."""
+        """At most max(60 s, reserve) from now, outages included; a quarter is for the ladder's lower rungs."""
         window = min(self.remaining(), max(FINISH_WINDOW_SECONDS, self.reserve))
-        self.end = self.elapsed() + window
+        self.end, self._wall_end = self.elapsed() + window, self.wall_elapsed() + window
         self.reserve = min(self.reserve, window / 4)
 
     def extend(self, seconds: float) -> None:

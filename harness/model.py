@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +53,7 @@ class Model:
     ) -> None:  # fmt: skip
         self.settings, self.recorder = settings, recorder
         self.clock, self.purse, self.stop = clock, purse, stop
+        self.hurry: Callable[[], float] = lambda: math.inf  # seconds left to an outage by a person who waits
         self.final = False  # set by the loop: the final phase may spend the report's reserve
         self._world, self._loop = world, world.event_loop()
         self._client: Any = None
@@ -94,7 +97,8 @@ class Model:
                 is_over = ends - self.clock.elapsed() < NO_TIME
                 if is_over and failure.kind in (*ODD_REPLIES, SILENCE):
                     raise ModelError(failure.kind, failure.text) from failure
-                self._give_up_or_wait(failure, attempt, odd, patience - (self.clock.now() - began))
+                left = min(patience - (self.clock.now() - began), self.hurry())
+                self._give_up_or_wait(failure, attempt, odd, left)
 
     def _request(self, purpose: str, messages: list[dict], tools: list[dict] | None, model: str) -> Request:
         body = {

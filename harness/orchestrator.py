@@ -58,7 +58,7 @@ class Orchestrator:
 
     def run(self) -> dict:
         """Steps until something ends the run; then the ladder and the seal. Returns the summary."""
-        self.desk.patience = self.link.patience
+        self.desk.patience = self.model.hurry = self.link.patience
         if not self.session.cause:
             ballast.place(self.settings.paths.tmp, self.desk.world.ballast_bytes)
         stop_reason = commands.last_words(self, self._loop())

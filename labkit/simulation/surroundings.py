@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from typing import Any
 
-from harness.gateway import DEAD_SECONDS, GatewayLink
+from harness.gateway import DEAD_SECONDS, FINISH_GRACE, GatewayLink
 from harness.tools.browser_fetch import NotFetched, Page
 from labkit.simulation.chance import Chance
 from labkit.simulation.script import COMMANDS, Incident, Script
@@ -104,6 +104,12 @@ class Link(GatewayLink):
     def _ask_again(self) -> None:
         for command in self.recorded.asked.due(self.step, self.virtual.now()) if self.recorded else ():
             self.ask(command)
+
+    def patience(self) -> float:
+        """There is no thread that would have heard of a `finish` meanwhile, and no real time passes."""
+        with contextlib.suppress(OSError):
+            self._poll()
+        return math.inf if self._finish_at is None else FINISH_GRACE
 
     def found_full(self) -> bool:
         """Whether a recorded session's disk was full by this step."""

@@ -127,6 +127,21 @@ def test_a_person_who_asks_to_finish_leaves_a_minute_at_most_and_a_reserve_in_it
     assert not clock.in_reserve()
 
 
+def test_an_outage_after_that_is_within_the_minute_and_so_it_is_when_the_process_is_another():
+    hand = Hand()
+    clock = Clock(120, 0.1, now=hand)
+    clock.start()
+    hand.at += 10
+    clock.finish_soon()
+    with clock.uncharged():
+        hand.at += 45
+    assert (clock.remaining(), clock.wall_remaining()) == (60, 15)
+    later = Clock(120, 0.1, now=hand)
+    later.start()
+    later.carry_on(clock.elapsed(), clock.wall_elapsed(), clock.end)
+    assert later.wall_remaining() <= 60
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0m 00s"), (125, "2m 05s"), (900, "0h 15m"), (6240, "1h 44m")]
 )

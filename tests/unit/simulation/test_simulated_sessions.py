@@ -111,6 +111,14 @@ def test_an_hour_in_which_the_provider_takes_calls_and_says_nothing_is_waited_th
     assert 10 < result.summary["unknown_cost_requests"] == result.faults[kind] < 30
 
 
+@pytest.mark.parametrize("kind", ["outage", "silent"])
+def test_finish_is_not_kept_waiting_for_an_hour_by_an_outage(kind):
+    away = {"kind": kind, "from_minute": 10, "minutes": 60}
+    result = simulate(script(faults=[away], incidents=[incident("finish", 20.0)]), minutes=120)
+    assert result.summary["stop_reason"] == "finished by a person"
+    assert result.summary["final_report_written"] and result.simulated_seconds < 45 * 60
+
+
 def test_what_a_silent_provider_may_have_billed_stays_within_the_cap():
     mute = script(faults=[{"kind": "silent", "from_minute": 4, "billed": True}])
     result = simulate(mute, minutes=120, settings={"budget_usd": 0.03})
