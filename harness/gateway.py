@@ -16,6 +16,7 @@ import urllib.request
 from harness.settings import Settings
 
 BATCH = 100
+TOO_MUCH = (400, 413)  # what the gateway says of a body beyond its limits
 IDLE_SECONDS = 1.0  # between looks when nobody wakes the thread
 LONGEST_PAUSE = 5.0
 TIMEOUT = 10.0
@@ -40,6 +41,7 @@ class GatewayLink:
         self._wake, self._closed = threading.Event(), threading.Event()
         self._tried = threading.Event()  # a round of pushing and asking is over
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._batch = BATCH  # fewer after a refusal: long rows can be too much at once
         self._reader: sqlite3.Connection | None = None
         self._thread = threading.Thread(target=self._run, daemon=True, name="gateway-link")
 
@@ -106,10 +108,11 @@ class GatewayLink:
             self._wake.wait(pause)
             self._wake.clear()
             try:
-                while self._push():
-                    pass
-                self._poll()
+                refused = self._push_all()
+                self._poll()  # a person is heard also while the gateway takes no rows
                 self._tell_obeyed()
+                if refused:
+                    raise refused
                 self.problem, pause = "", IDLE_SECONDS
                 self._tried.set()
             except Exception as error:  # an answer cut in its middle is no OSError; the thread must live on
@@ -117,21 +120,39 @@ class GatewayLink:
                 pause = min(LONGEST_PAUSE, pause * 2)
                 self._closed.wait(0.2)  # a loop that wakes us each step must not become a storm
 
+    def _push_all(self) -> urllib.error.HTTPError | None:
+        """Returns the gateway's refusal, if it answered with one."""
+        try:
+            while self._push():
+                pass
+        except urllib.error.HTTPError as error:
+            return error
+        return None
+
     def _push(self) -> bool:
         """Send one batch. True: there is more, or the gateway did not take all of it."""
         rows = self._rows()
+        is_full = len(rows) == self._batch
+        if not is_full:
+            self._batch = BATCH
         if not rows:
             return False
-        answer = self._call("/v1/events", {"run_id": self.run_id, "events": rows})
+        try:
+            answer = self._call("/v1/events", {"run_id": self.run_id, "events": rows})
+        except urllib.error.HTTPError as error:
+            if error.code not in TOO_MUCH or len(rows) == 1:
+                raise
+            self._batch = len(rows) // 2
+            return True
         before, self.watermark = self.watermark, int(answer["watermark"])
-        return self.watermark > before and (len(rows) == BATCH or self.watermark < rows[-1]["id"])
+        return self.watermark > before and (is_full or self.watermark < rows[-1]["id"])
 
     def _rows(self) -> list[dict]:
         """Read to the end: an open statement would pin the WAL, an open connection does not."""
         sql = "SELECT * FROM execution_logs WHERE id > ? ORDER BY id LIMIT ?"
         try:
             self._reader = self._reader or self._open()
-            return [dict(row) for row in self._reader.execute(sql, (self.watermark, BATCH)).fetchall()]
+            return [dict(row) for row in self._reader.execute(sql, (self.watermark, self._batch)).fetchall()]
         except sqlite3.Error:
             self._let_go()
             raise

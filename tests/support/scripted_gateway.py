@@ -50,6 +50,7 @@ class ScriptedGateway:
         self.pages: dict[str, str] = {}  # '/page/x' -> HTML, served without a token
         self.refused: list[str] = []
         self.up = True
+        self.most_rows = 100  # of one push; more are refused as too much
         self.cost: float | None = 0.0001
         self._used: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -112,6 +113,8 @@ class ScriptedGateway:
                 if not self._allowed():
                     return None
                 body = json.loads(raw)
+                if self.path == "/v1/events" and len(body["events"]) > gateway.most_rows:
+                    return self._error(413, "too much at once", "bad_request")
                 if self.path == "/v1/events":
                     return self._json(200, {"watermark": gateway.take(body["events"])})
                 if problem := broken(body["messages"]):
