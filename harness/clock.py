@@ -77,7 +77,7 @@ class Clock:
         return self.remaining() - self.reserve
 
     def finish_soon(self) -> None:
-        """At most max(60 s, reserve) from now, outages included; a quarter is for the ladder's lower rungs."""
+        """At most max(60 s, reserve) from now, outages included; a quarter for the ladder's lower rungs."""
         window = min(self.remaining(), max(FINISH_WINDOW_SECONDS, self.reserve))
         self.end, self._wall_end = self.elapsed() + window, self.wall_elapsed() + window
         self.reserve = min(self.reserve, window / 4)
