@@ -118,6 +118,7 @@ def test_ctrl_c_ends_it_with_130_and_one_sentence():
         "import signal, sys\n"
         "from labkit.simulation import virtual\n"
         "from labkit import cli\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
         "asked, real = [], virtual.VirtualLoop.time\n"
         "def time(self):\n"
         "    asked.append(1)\n"
