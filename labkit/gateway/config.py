@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
+import stat
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from labkit.errors import USAGE, LabError
+from labkit.gateway import fields
 from labkit.gateway.files import write_private
 
 FILE_NAME = "gateway.json"
+CORRECT = "correct it, or start a new run with `lab run`"
 WALL_FACTOR = 2  # the run's own wall limit is twice its minutes ...
 WALL_GRACE_SECONDS = 30 * 60  # ... and the gateway stays a little longer for the last events
 
@@ -61,28 +63,9 @@ class GatewayConfig:
     management_key_env: str = ""  # set: a key of this run's own is made with it, limited to the budget
 
     def __post_init__(self) -> None:
+        if wrong := fields.problem(vars(self)):
+            raise LabError(f"gateway settings of run {self.run_id!r}: {wrong}", "correct run.yml", USAGE)
         object.__setattr__(self, "models", tuple(self.models))
-        problem = self._problem()
-        if problem:
-            raise LabError(f"gateway settings of run {self.run_id!r}: {problem}", "correct run.yml", USAGE)
-
-    def _problem(self) -> str:
-        if not 1 <= self.port <= 65535:
-            return f"port {self.port} is not between 1 and 65535"
-        if not self.models:
-            return "no model is allowed"
-        if len(self.token_sha256) != 64:
-            return "token_sha256 is not a SHA-256 in hex"
-        money = (self.budget_usd, self.day_budget_usd, self.price_input_per_mtok, self.price_output_per_mtok)
-        if not all(math.isfinite(amount) and amount >= 0 for amount in money):
-            return "budget and prices must be finite and not negative"
-        if self.max_completion_tokens < 1 or not 0 < self.minutes < math.inf:
-            return "minutes and max_completion_tokens must be above zero"
-        if not self.token_life_seconds > 0:
-            return "token_life_seconds must be above zero"
-        if self.provider != "rehearsal" and not self.base_url.startswith(("http://", "https://")):
-            return f"base_url {self.base_url!r} of provider {self.provider} is not an http(s) address"
-        return ""
 
     @property
     def started(self) -> float:
@@ -103,11 +86,33 @@ class GatewayConfig:
 
     @classmethod
     def load(cls, run_dir: Path) -> GatewayConfig:
-        """Read RUN_DIR/gateway.json; LabError when it is missing, damaged or has foreign keys."""
+        """Read RUN_DIR/gateway.json; LabError (usage) when it is missing or anything in it can't be."""
         path = Path(run_dir) / FILE_NAME
-        try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            raise LabError(f"no gateway settings at {path}", "`lab run` writes them", USAGE) from None
-        except (ValueError, TypeError) as error:
-            raise LabError(f"{path} cannot be read: {error}", "start a new run with `lab run`") from None
+        values = _read(path)
+        wrong = fields.problem(values) if isinstance(values, dict) else "it is no JSON object"
+        needed = (one.name for one in dataclasses.fields(cls) if _has_no_default(one))
+        missing = [] if wrong else [name for name in needed if name not in values]
+        if wrong or missing:
+            raise LabError(f"{path}: {wrong or f'{missing[0]} is missing'}", CORRECT, USAGE)
+        return cls(**values)
+
+
+def _has_no_default(field: dataclasses.Field) -> bool:
+    return field.default is field.default_factory is dataclasses.MISSING
+
+
+def _read(path: Path) -> object:
+    """The JSON of a regular file: a pipe would be waited for, for ever and without a word."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise LabError(f"{path} is no regular file", CORRECT, USAGE)
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise LabError(f"no gateway settings at {path}", "`lab run` writes them", USAGE) from None
+    except OSError as error:
+        raise LabError(f"{path} cannot be read: {error.strerror}", CORRECT, USAGE) from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise LabError(f"{path} is no JSON: {where}", CORRECT, USAGE) from None
+    except (ValueError, RecursionError):  # bytes that are no text; a number or a nest beyond all use
+        raise LabError(f"{path} is no JSON", CORRECT, USAGE) from None

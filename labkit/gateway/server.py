@@ -16,8 +16,8 @@ from pathlib import Path
 
 import uvicorn
 
-from labkit.errors import LabError
-from labkit.gateway import app, commands, completion, keys, listening, pidfile, run_key
+from labkit.errors import USAGE, LabError
+from labkit.gateway import app, chain, commands, completion, keys, listening, pidfile, run_key
 from labkit.gateway.budget import Budget
 from labkit.gateway.config import GatewayConfig
 from labkit.gateway.crowd import Repeats
@@ -44,6 +44,7 @@ def serve(run_dir: Path, linger_seconds: float = LINGER_SECONDS) -> None:
     key = keys.provider_key(config)
     log_to_stderr(key)
     check_folder(run_dir)
+    _demand_own_ledger(run_dir, config)
     listener = listening.listen(config.bind, config.port)
     pidfile.write(run_dir)
     # uvicorn raises a caught signal again after its shutdown; the files must be closed before we end.
@@ -99,6 +100,16 @@ def _watchdog(
     dog = Watchdog(run_dir, config, ledger, signs, Helpers.from_environment(), outside)
     board.alarm = dog.alarm
     return dog
+
+
+def _demand_own_ledger(run_dir: Path, config: GatewayConfig) -> None:
+    """Two runs in one chain could not be told apart again."""
+    first, _line = next(chain.records(Path(run_dir) / chain.LEDGER), ({}, b""))
+    body = first.get("body")
+    run_id = body.get("run_id", config.run_id) if isinstance(body, dict) else config.run_id
+    if run_id != config.run_id:
+        message = f"{run_dir} holds the ledger of run {run_id}, and its gateway.json is of {config.run_id}"
+        raise LabError(message, "correct run_id, or give that run a folder of its own", USAGE)
 
 
 def _ledger(run_dir: Path, config: GatewayConfig) -> Ledger:
