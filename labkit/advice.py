@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from labkit.analysis.text import one_line
+
 QUIET_SECONDS = 900  # longer than a command (run_command_timeout_seconds) and a model call together
 
 
@@ -91,9 +93,9 @@ def sentence(known: dict[str, Any]) -> str:
     yet = " yet" if known["at_work"] and known["snapshot"] in ("none", "not verified") else ""
     lines.append(f"snapshot: {known['snapshot']}{yet}{taken}")
     if known["run"]:
-        lines.append(_run_line(known))
+        lines.append(one_line(_run_line(known)))
         if known.get("watchdog") and not known["collected"]:
-            lines.append(f"the watchdog: {known['watchdog']}")
+            lines.append(one_line(f"the watchdog: {known['watchdog']}"))
         waiting = [item for item in known.get("commands", []) if item["state"] != "acknowledged"]
         if not (known["sealed"] or known["collected"]):
             lines += [f"command {item['id']}, {item['name']}: {item['state']}" for item in waiting]

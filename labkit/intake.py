@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from labkit import record_facts, sums, tarstream, untar
+from labkit import plain_file, record_facts, sums, tarstream, untar
 from labkit.caller import give_to_caller
 from labkit.errors import NOT_READY, USAGE, LabError
 
@@ -68,7 +68,7 @@ def is_complete(run_dir: Path) -> bool:
     Its list of sums must name what every collect writes; whether the files agree with it is `lab verify`'s.
     """
     try:
-        manifest = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))
+        manifest = json.loads(plain_file.read(run_dir / "manifest.json"))
         return bool(manifest["extraction"]["complete"]) and sums.read(run_dir).keys() >= {*sums.ALWAYS_LISTED}
     except (OSError, ValueError, KeyError, TypeError, RecursionError, LabError):
         return False

@@ -11,7 +11,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from labkit import collect, dead_disks, disk_archive, salvage, snapshot
+from labkit import collect, dead_disks, disk_archive, plain_file, salvage, snapshot
+from labkit.analysis.text import one_line
 from labkit.dead_disks import MIRROR, ROOT, TELEMETRY, Volumes
 from labkit.ext4 import Unreadable
 from labkit.gateway import process, views
@@ -65,7 +66,7 @@ def bring(
 
 def said(run_dir: Path) -> list[str]:
     """What a person must know about how this run came home, a sentence a line; empty for a live guest's."""
-    facts = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))["guest"]
+    facts = json.loads(plain_file.read(run_dir / "manifest.json"))["guest"]
     if facts.get("collected") not in ("offline", "events"):
         return []
     lines = [f"the record is {facts['record']}"]
@@ -74,7 +75,8 @@ def said(run_dir: Path) -> list[str]:
     )
     shown = facts["problems"][:5]
     more = len(facts["problems"]) - len(shown)
-    return lines + shown + ([f"and {more} more: see {run_dir / 'manifest.json'}"] if more else [])
+    lines += shown + ([f"and {more} more: see {run_dir / 'manifest.json'}"] if more else [])
+    return [one_line(line) for line in lines]
 
 
 def _from_events(place: snapshot.Place, gateway: Path, target: Path, reason: str, limits: Limits) -> Path:

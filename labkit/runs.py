@@ -9,14 +9,17 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from labkit import plain_file
+from labkit.analysis.text import one_line
 from labkit.errors import USAGE, LabError
 from labkit.intake import is_complete, receive
-from labkit.sums import verify_sums
+from labkit.sums import NAME, verify_sums
 
 __all__ = ["RunInfo", "default_root", "find", "list_runs", "receive", "verify_sums"]
 
 MAX_NAME = 100
 MAX_SUMMARY_BYTES = 1_000_000
+READ = ("run.db", "manifest.json", "summary.json", NAME)  # what the list or a question reads of a run
 # The guest wrote it and a terminal shows it: words and plain punctuation only.
 _PLAIN = re.compile(r"[\w ,.:;()'-]{1,80}", re.ASCII)
 
@@ -26,6 +29,7 @@ class RunInfo:
     """One line of `lab runs`. minutes and cost_usd (dollars) are None where the run does not say.
 
     sealed: the harness ended the run itself; otherwise the host wrote the summary, or there is none.
+    damaged: a file of it is none that can be read; stop_reason says which.
     """
 
     run_id: str
@@ -36,6 +40,7 @@ class RunInfo:
     cost_usd: float | None
     complete: bool
     sealed: bool = False
+    damaged: bool = False
 
 
 def default_root() -> Path:
@@ -65,15 +70,18 @@ def list_runs(root: Path | None = None) -> list[RunInfo]:
 
 
 def find(which: str = "last", root: Path | None = None) -> Path:
-    """The folder of a run: `last`, a run_id, the unique beginning of one, or a path to its folder.
+    """The folder of a run: `last`, a run_id, the unique beginning of one, or a folder of a run.
 
     Raises LabError (USAGE) when none or several fit; the hint names what exists.
     """
     root = Path(root) if root else default_root()
     is_path = os.sep in which
-    if is_path and _looks_like_a_run(Path(which)):
-        return Path(which)
+    here = which if which and _looks_like_a_run(Path(os.path.abspath(which))) else ""
+    if is_path and here:
+        return Path(here)
     known = [info for info in list_runs(root) if not info.path.name.startswith(".")]
+    if here and which != "last" and not any(info.run_id.startswith(which) for info in known):
+        return Path(here)
     if not known:
         asked = f"{_quoted(which)} is no collected run, and " if is_path else ""
         raise LabError(
@@ -84,7 +92,7 @@ def find(which: str = "last", root: Path | None = None) -> Path:
     exact = [info.path for info in known if info.run_id == which]
     fitting = exact or [info.path for info in known if which and info.run_id.startswith(which)]
     if len(fitting) != 1:
-        names = ", ".join(path.name for path in fitting or [info.path for info in known[-5:]])
+        names = ", ".join(one_line(path.name) for path in fitting or [info.path for info in known[-5:]])
         begins = f"{'several runs begin' if fitting else 'no collected run begins'} with {_quoted(which)}"
         no_folder = f"{_quoted(which)} is no collected run: it is no folder with a run.db"
         raise LabError(no_folder if is_path and not fitting else begins, f"there is: {names}", USAGE)
@@ -103,10 +111,18 @@ def _last(known: list[RunInfo]) -> Path:
 
 
 def _looks_like_a_run(path: Path) -> bool:
-    return not path.name.startswith(".") and any((path / n).is_file() for n in ("run.db", "manifest.json"))
+    return not path.name.startswith(".") and any(map(_is_there, (path / "run.db", path / "manifest.json")))
+
+
+def _is_there(path: Path) -> bool:
+    """Something that is no folder: what it is is said of the run. What can't be a name is nowhere."""
+    return os.path.exists(path) and not os.path.isdir(path)
 
 
 def _info(path: Path) -> RunInfo:
+    if odd := next((name for name in READ if plain_file.is_odd(path / name)), ""):
+        reason = f"damaged: {odd}: {plain_file.WHY}"
+        return RunInfo(path.name, path, None, None, reason, None, complete=False, damaged=True)
     summary = _summary(path)
     seconds, cost = _finite(summary.get("elapsed_seconds")), _finite(summary.get("cost_usd"))
     steps = _finite(summary.get("steps"))
@@ -126,8 +142,7 @@ def _info(path: Path) -> RunInfo:
 def _summary(path: Path) -> dict:
     """summary.json as the guest wrote it: anything can be in there."""
     try:
-        with (path / "summary.json").open("rb") as file:
-            content = json.loads(file.read(MAX_SUMMARY_BYTES))
+        content = json.loads(plain_file.read(path / "summary.json", MAX_SUMMARY_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from labkit import plain_file
 from labkit.errors import EVIDENCE, LabError
 
 NAME = "SHA256SUMS"
@@ -40,7 +41,7 @@ class Check:
 
 def file_sha256(path: Path) -> str:
     """SHA-256 of a file, in hex."""
-    with path.open("rb") as file:
+    with plain_file.opened(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -70,7 +71,7 @@ def _line(name: bytes, digest: str) -> bytes:
 def read(run_dir: Path) -> dict[str, str]:
     """Path -> hex digest, as SHA256SUMS has them. Raises LabError (EVIDENCE) when it cannot be read."""
     try:
-        lines = (run_dir / NAME).read_bytes().split(b"\n")
+        lines = plain_file.read(run_dir / NAME).split(b"\n")
     except OSError as error:
         raise LabError(
             f"{run_dir} has no readable {NAME}: it was not collected whole",

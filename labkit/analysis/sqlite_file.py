@@ -59,6 +59,15 @@ def tables(connection: sqlite3.Connection) -> list[str]:
     return [name for (name,) in rows]
 
 
+def objects(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """(kind, name) of every table, view, trigger and index, without SQLite's own tables and indexes."""
+    rows = connection.execute(
+        "SELECT type, name FROM sqlite_master WHERE typeof(name) = 'text' "
+        "AND NOT (type IN ('table', 'index') AND name LIKE 'sqlite\\_%' ESCAPE '\\') ORDER BY rowid"
+    )
+    return [(str(kind), name) for kind, name in rows]
+
+
 def integrity(path: Path, seconds: float = 60.0) -> dict:
     """What can be said about a database file without changing it.
 
@@ -100,6 +109,8 @@ def _connect(path: Path, scratch: Path) -> sqlite3.Connection:
     wal = path.with_name(path.name + "-wal")
     immutable = not wal.exists()
     if not immutable:
+        if not wal.is_file():
+            raise _damaged(path, f"{wal.name} beside it is no regular file")
         shutil.copyfile(wal, scratch / wal.name)
         path = Path(shutil.copyfile(path, scratch / path.name))
     uri = path.resolve().as_uri() + ("?mode=ro&immutable=1" if immutable else "?mode=rw")

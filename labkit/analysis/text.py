@@ -20,6 +20,11 @@ def harmless(text: str) -> str:
     return UNSAFE.sub(_spelled, text)
 
 
+def one_line(text: str) -> str:
+    """`harmless`, with newlines and tabs written out as well: a name can't look like a further line."""
+    return harmless(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def folded(text: str, columns: int, indent: str = "  ") -> str:
     """The text with no line longer than `columns`, broken between words; its later parts are indented more.
 

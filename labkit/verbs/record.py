@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Column, Table
+from rich.text import Text
 
 from labkit import runs
 from labkit.analysis import load, terminal
+from labkit.analysis.text import one_line
 from labkit.errors import EVIDENCE, USAGE, LabError
 from labkit.progress import Terminal
 from labkit.verbs.shared import (
@@ -40,10 +41,10 @@ def list_runs(json: Json = False) -> None:
         cost = "" if info.cost_usd is None else f"{info.cost_usd:.4f}"
         minutes = "" if info.minutes is None else f"{info.minutes:.1f}"
         table.add_row(
-            escape(info.run_id),
+            Text(one_line(info.run_id)),
             minutes,
             str(info.steps or ""),
-            info.stop_reason if info.sealed else f"{info.stop_reason}, not sealed",
+            info.stop_reason if info.sealed or info.damaged else f"{info.stop_reason}, not sealed",
             cost,
             "yes" if info.complete else "no",
         )

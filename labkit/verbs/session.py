@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from labkit import config
+from labkit.analysis.text import one_line
 from labkit.errors import LIMIT, OK, UNREACHABLE, USAGE, LabError
 from labkit.verbs.shared import PROMPT_HELP, SESSION, Discard, Inventory, Json, alone, app, open_lab, out
 
@@ -133,7 +134,8 @@ def _watch(lab: config.Lab, folder: Path, as_json: bool) -> None:
     if outcome.how == "sealed":
         summary = outcome.summary or {}
         reason = summary.get("stop_reason", "unknown")
-        out(summary, as_json, f"run {folder.name} is sealed ({reason}); `lab collect` brings it to runs/")
+        said = one_line(str(reason))
+        out(summary, as_json, f"run {folder.name} is sealed ({said}); `lab collect` brings it to runs/")
         raise typer.Exit(LIMIT if reason in LIMIT_REASONS else OK)
     if outcome.how == "lost":
         raise LabError(

@@ -7,6 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from labkit import plain_file
 from labkit.gateway import chain, views
 from labkit.gateway.files import parse_line, text_of
 from labkit.gateway.origin import OTHER_BOOT
@@ -28,7 +29,7 @@ def lost(evidence: Evidence) -> list[Finding]:
     """Where no line of a ledger is here: what still says that there was one."""
     path = evidence.folder / LEDGER
     known = [("the manifest", evidence.manifest.get("ledger"))]
-    known += [(chain.HEAD, vars(chain.read_head(evidence.folder / "gateway")))]
+    known += [(chain.HEAD, vars(_kept_head(evidence)))]
     says = next((name for name, head in known if isinstance(head, dict) and head.get("n")), None)
     if says is None:
         return []
@@ -85,12 +86,17 @@ def _head(evidence: Evidence) -> list[Finding]:
         return [_line(FORGED, sealed["n"] + 1, "it was added after the run was collected")]
     if chain.hash_of(ledger.lines[-1]) != sealed.get("sha256"):
         return [_line(ALTERED, lines, "the head is not the one in manifest.json")]
-    kept = chain.read_head(evidence.folder / "gateway")
+    kept = _kept_head(evidence)
     if kept.n > lines:
         return [_line(TRUNCATED, lines + 1, f"ledger.head knows {kept.n} lines, {lines} are here")]
     if kept.n and chain.hash_of(ledger.lines[kept.n - 1]) != kept.sha256:
         return [_line(ALTERED, kept.n, "ledger.head has another hash of it")]
     return []
+
+
+def _kept_head(evidence: Evidence) -> chain.Head:
+    folder = evidence.folder / "gateway"
+    return chain.read_head(folder) if (folder / chain.HEAD).is_file() else chain.Head()
 
 
 def _view(path: Path, ledger: Ledger, kind: str, line: Any) -> list[Finding]:
@@ -101,7 +107,7 @@ def _view(path: Path, ledger: Ledger, kind: str, line: Any) -> list[Finding]:
         if record.get("kind") == kind and isinstance(record.get("body"), dict)
     ]
     try:
-        there = [text for text in path.read_bytes().splitlines(keepends=True) if text.endswith(b"\n")]
+        there = [text for text in plain_file.read(path).splitlines(keepends=True) if text.endswith(b"\n")]
     except OSError:
         return [Finding(MISSING, where, "the file", "it is not here")]
     for number, (due, text) in enumerate(zip_longest(wanted, there), start=1):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from labkit import plain_file
 from labkit.analysis import sqlite_file
 from labkit.errors import LabError
 from labkit.gateway import chain, config
@@ -46,10 +47,14 @@ class Ledger:
 
 @dataclass
 class Database:
-    """The tables of one database: name -> rows. problem: why it could not be read, '' when it could."""
+    """The tables of one database: name -> rows. problem: why it could not be read, '' when it could.
+
+    objects: (kind, name) of all that its schema has.
+    """
 
     tables: dict[str, list[Row]] = field(default_factory=dict)
     problem: str = ""
+    objects: list[tuple[str, str]] = field(default_factory=list)
 
     def rows(self, table: str) -> list[Row]:
         return self.tables.get(table, [])
@@ -128,7 +133,7 @@ def read(folder: Path) -> Evidence:
 
 def read_ledger(path: Path) -> Ledger:
     ledger = Ledger()
-    for record, line in chain.records(path):
+    for record, line in chain.records(path) if path.is_file() else ():
         ledger.lines.append(line)
         ledger.records.append(record)
         if isinstance(record.get("body"), dict):
@@ -168,7 +173,8 @@ def content(row: Row) -> list:
 def _database(path: Path) -> Database:
     try:
         with sqlite_file.opened(path) as connection, sqlite_file.deadline(connection, 300):
-            return Database({name: _rows(connection, name) for name in sqlite_file.tables(connection)})
+            tables = {name: _rows(connection, name) for name in sqlite_file.tables(connection)}
+            return Database(tables, objects=sqlite_file.objects(connection))
     except LabError as error:
         return Database(problem=error.message)
 
@@ -181,7 +187,7 @@ def _rows(connection: Any, table: str) -> list[Row]:
 
 def _json(path: Path) -> dict:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(plain_file.read(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

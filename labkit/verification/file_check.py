@@ -7,9 +7,9 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from labkit import sums
+from labkit import plain_file, sums
 from labkit.errors import LabError
-from labkit.verification.evidence import Evidence
+from labkit.verification.evidence import TABLES, Evidence
 from labkit.verification.findings import ALTERED, FORGED, MISSING, TRUNCATED, Finding, amount
 
 COUNTS = {"notes": "SCRATCHPAD", "scripts": "SCRIPT", "masters": "MASTER_SUMMARY"}
@@ -27,11 +27,24 @@ COLLECTED = ("workspace", "backup", "outputs", "gateway", "not-the-record")  # n
 
 def check(evidence: Evidence) -> list[Finding]:
     return [
+        *_schema(evidence),
         *_summary(evidence),
         *_counts(evidence),
         *_registry(evidence),
         *_inventory(evidence),
         *_sealed(evidence),
+    ]
+
+
+def _schema(evidence: Evidence) -> list[Finding]:
+    """The kit's own schema has tables and nothing else: what stands beside them somebody put there."""
+    databases = (("run.db", evidence.run), ("mirror.db", evidence.mirror))
+    what = "no schema of the kit has it"
+    return [
+        Finding(FORGED, where, f"the {kind} {name}", what)
+        for where, database in databases
+        for kind, name in database.objects
+        if kind != "table" or name not in TABLES
     ]
 
 
@@ -180,7 +193,7 @@ def _inside(evidence: Evidence, name: str) -> Path | None:
 
 def _start(path: Path, size: int) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with plain_file.opened(path) as file:
         while size > 0 and (block := file.read(min(CHUNK, size))):
             digest.update(block)
             size -= len(block)

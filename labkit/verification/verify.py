@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from labkit import sums
+from labkit import plain_file, sums
+from labkit.analysis.text import one_line
 from labkit.errors import USAGE, LabError
 from labkit.verification import (
     bill_check,
@@ -18,13 +19,15 @@ from labkit.verification import (
     record_check,
 )
 from labkit.verification.evidence import Evidence
-from labkit.verification.findings import ALTERED, Finding, Report, amount
+from labkit.verification.findings import ALTERED, FORGED, Finding, Report, amount
 
 ON_ITS_WORD = (
     "phases, active seconds, nudges, guards, backups and digests: no other party saw them",
     "guard_status of a result, and the Inspector's reasons and subjects: the host has its verdicts only",
     "what a command really did: the host sees what the model asked for and what it was told",
-    "contents of notes, scripts, backup, outputs and console.log: no line of the ledger covers them",
+    "session_state (but its summary), workspace_files, file_registry and the details of api_requests",
+    "contents of notes, scripts, backup, outputs and console.log: no line of the ledger covers them, and the"
+    " hashes in workspace_files are the guest's as well",
 )
 UNKNOWN_BOOT = "this host did not know the guest's boot: only the nonce tells this start from another"
 ON_THE_SUMS = (
@@ -37,6 +40,8 @@ def examine(folder: Path) -> Report:
     found = evidence.read(Path(folder))
     report = Report(str(found.manifest.get("run_id") or Path(folder).name))
     report.chained = bool(found.ledger.lines)
+    what = f"{plain_file.WHY}, and was not read"
+    report.add([Finding(FORGED, name, "the file", what) for name in plain_file.odd_ones(found.folder)])
     if not report.chained:
         _tried("gateway/ledger.jsonl", report, lambda: report.add(chain_check.lost(found)))
     else:
@@ -80,7 +85,7 @@ def text(report: Report) -> str:
     counts = ", ".join(amount(count, name) for name, count in report.checked.items())
     lines += [f"compared: {counts}", *(f"note: {note}" for note in report.notes)]
     lines += [f"on the guest's word alone: {what}" for what in report.asserted]
-    return "\n".join(lines)
+    return "\n".join(map(one_line, lines))
 
 
 def _wrong(count: int) -> str:

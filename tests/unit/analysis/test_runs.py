@@ -1,6 +1,7 @@
 """TESTS: finding the run that was meant, and saying what each run was."""
 
 import json
+import os
 
 import pytest
 import synthetic_run
@@ -111,3 +112,36 @@ def test_the_runs_folder_is_here_one_up_or_as_told(tmp_path, monkeypatch):
         assert runs.default_root() == tmp_path / "runs"
     monkeypatch.setenv("LAB_RUNS", "/elsewhere")
     assert str(runs.default_root()) == "/elsewhere"
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "summary.json", "SHA256SUMS", "run.db"])
+def test_a_pipe_in_one_run_is_said_of_that_run_and_the_others_are_listed(tmp_path, name):
+    for run_id in (FIRST, SECOND):
+        synthetic_run.build(tmp_path, run_id, steps=3)
+    (tmp_path / FIRST / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / FIRST / name)
+    bad, good = runs.list_runs(tmp_path)
+    assert bad.damaged and bad.stop_reason == f"damaged: {name}: it is no regular file" and not bad.complete
+    assert good.complete and not good.damaged and runs.find("last", tmp_path) == tmp_path / SECOND
+
+
+def test_a_name_with_a_newline_stays_one_row(tmp_path, monkeypatch):
+    (tmp_path / f"{FIRST}\n{SECOND}").mkdir()
+    (tmp_path / f"{FIRST}\n{SECOND}" / "manifest.json").write_text("{}")
+    monkeypatch.setenv("LAB_RUNS", str(tmp_path))
+    shown = CliRunner().invoke(cli.app, ["runs"], catch_exceptions=False).stdout
+    assert f"{FIRST}\\n{SECOND}" in shown
+
+
+def test_a_folder_that_is_there_is_taken_without_a_slash_where_no_run_is_named_so(tmp_path, monkeypatch):
+    synthetic_run.build(tmp_path / "elsewhere", "try1", steps=3)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert runs.find("try1", tmp_path).samefile(tmp_path / "elsewhere/try1")
+    monkeypatch.chdir(tmp_path / "elsewhere/try1")
+    assert runs.find(".", tmp_path).samefile(tmp_path / "elsewhere/try1")
+
+
+def test_a_collected_run_goes_before_a_folder_of_its_name(root, tmp_path, monkeypatch):
+    synthetic_run.build(tmp_path, FIRST, steps=3)
+    monkeypatch.chdir(tmp_path)
+    assert runs.find(FIRST, root) == root / FIRST
