@@ -27,7 +27,7 @@ def provider_key(config: GatewayConfig) -> str:
     if config.key_env and (value := os.environ.get(config.key_env, "").strip()):
         return _usable(value, f"the environment variable {config.key_env}")
     path = key_path(config)
-    if path.is_file():
+    if _is_there(path):
         return _usable(_read_private(path), str(path))
     if not config.key_env:
         return "none"  # a server on this machine that asks for no key
@@ -41,6 +41,19 @@ def key_path(config: GatewayConfig) -> Path:
     if config.key_file:
         return Path(config.key_file)
     return Path.home() / ".config" / "vm-lab" / f"{config.provider}.key"
+
+
+def _is_there(path: Path) -> bool:
+    """LabError for what is no regular file: a pipe would be waited for, for ever."""
+    try:
+        if stat.S_ISREG(path.stat().st_mode):
+            return True
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        message = f"the key file {path} cannot be read: {error.strerror}"
+        raise LabError(message, f"check who owns {path}") from None
+    raise LabError(f"the key file {path} is no regular file", f"put a file there and `chmod 600 {path}`")
 
 
 def _read_private(path: Path) -> str:

@@ -17,10 +17,15 @@ from labkit.gateway.files import write_private
 FILE_NAME = "gateway.pid"
 
 
-def write(run_dir: Path) -> None:
-    """Name this process as the gateway of RUN_DIR. LabError where another is: two would break the chain."""
+def demand_none(run_dir: Path) -> None:
+    """LabError where another process is the gateway of RUN_DIR: two would break the chain."""
     if (pid := read(run_dir)) not in (None, os.getpid()):
         raise LabError(f"a gateway (process {pid}) already runs on {run_dir}", "`lab watch` shows the run")
+
+
+def write(run_dir: Path) -> None:
+    """Name this process as the gateway of RUN_DIR. LabError where another is."""
+    demand_none(run_dir)
     write_private(Path(run_dir) / FILE_NAME, f"{os.getpid()}\n{start_time(os.getpid())}\n")
 
 

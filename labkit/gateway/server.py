@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,6 +30,7 @@ from labkit.gateway.providers import Provider, rehearsal
 from labkit.gateway.relay import Relay
 from labkit.gateway.watchdog import Signs, Watchdog
 
+INTERRUPTED = 130  # exit code
 LINGER_SECONDS = 600.0  # after RUN_SEALED: the guest may still push or ask
 LAST_WORD_SECONDS = 5.0  # for the completion hook when we are stopped right after the seal
 LEAST_FREE_BYTES = 256 << 20  # of the ledger's disk: some runs' worth of events
@@ -45,22 +45,50 @@ def serve(run_dir: Path, linger_seconds: float = LINGER_SECONDS) -> None:
     log_to_stderr(key)
     check_folder(run_dir)
     _demand_own_ledger(run_dir, config)
-    listener = listening.listen(config.bind, config.port)
+    listener = _listener(run_dir, config)
     pidfile.write(run_dir)
-    # uvicorn raises a caught signal again after its shutdown; the files must be closed before we end.
-    # Until it catches any, `ended` keeps the wish: a gateway that was told to end at its start never did.
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    ended = _wishes_to_end()
     try:
         asyncio.run(_serve(run_dir, config, key, listener, linger_seconds, ended))
     finally:
         pidfile.remove_own(run_dir)
+    if signal.SIGINT in ended:
+        raise interrupted(run_dir)
+
+
+def interrupted(run_dir: Path) -> LabError:
+    """What a person is told who pressed Ctrl-C."""
+    message = f"interrupted: the gateway on {run_dir} has ended, and its record is kept"
+    return LabError(message, "the same command, or `lab run --resume last`, starts it again", INTERRUPTED)
+
+
+def _wishes_to_end() -> list[int]:
+    """The signals to end that came so far; it grows.
+
+    uvicorn raises a caught signal again after its shutdown; the files must be closed before we end. Until it
+    catches any, this keeps the wish: a gateway that was told to end at its start never did.
+    """
+    ended: list[int] = []
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):  # the last: its terminal was closed; not on Windows
+        number = getattr(signal, name, None)
+        if number is not None and not (name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN):
+            signal.signal(number, lambda received, _frame: ended.append(received))
+    return ended
+
+
+def _listener(run_dir: Path, config: GatewayConfig) -> socket.socket:
+    """On a port that this run's own gateway holds nobody shall be told to end the program that holds it."""
+    pidfile.demand_none(run_dir)
+    try:
+        return listening.listen(config.bind, config.port)
+    except LabError:
+        pidfile.demand_none(run_dir)  # it began in this very moment
+        raise
 
 
 async def _serve(
     run_dir: Path, config: GatewayConfig, key: str, listener: socket.socket, linger_seconds: float,
-    ended: threading.Event,
+    ended: list[int],
 ) -> None:  # fmt: skip
     ledger = _ledger(run_dir, config)
     budget = Budget(run_dir, config, ledger)
@@ -162,10 +190,10 @@ class _Over:
 
 
 async def _stop_when_over(
-    server: uvicorn.Server, over: _Over, linger_seconds: float, ended: threading.Event
+    server: uvicorn.Server, over: _Over, linger_seconds: float, ended: list[int]
 ) -> None:
     while not server.should_exit:
-        if ended.is_set():
+        if ended:
             server.should_exit = True
         sealed = over.ledger.sealed_at
         if sealed is not None:

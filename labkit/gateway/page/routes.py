@@ -90,7 +90,8 @@ class Page:
         if not self.access.is_token(given.get("token")):
             log.info("page: a wrong token from %s", _from(request))
             await asyncio.sleep(WRONG_TOKEN_SECONDS)
-            raise Denied(401, "this token does not open the page; `lab watch --url` prints the right one")
+            right = "`lab watch --url` prints the right one; a gateway by hand says at its start where it is"
+            raise Denied(401, f"this token does not open the page; {right}")
         name = str(given.get("name") or "somebody at the page")
         answer = _answer({"ok": True})
         proof = self.access.cookie(name)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -46,11 +47,20 @@ async def _serving(
     server = listening.server_of(OwnNames(app, config.page_bind))
     server.config.limit_concurrency = MAX_CONNECTIONS
     async with listening.serving(server, listener):
-        log.info("page: %s", access.publish(run_dir, token, config.page_bind, listener.getsockname()[1]))
+        url = access.publish(run_dir, token, config.page_bind, listener.getsockname()[1])
+        log.info("page: %s (its token is in %s)", url, Path(run_dir) / access.FILE_NAME)
+        _tell_a_person(run_dir)
         try:
             yield
         finally:
             board.closed = True  # open streams end by themselves
+
+
+def _tell_a_person(run_dir: Path) -> None:
+    """The address with its token goes to a terminal only: never into a log, which others may be given."""
+    with contextlib.suppress(OSError):  # the terminal was closed
+        if sys.stdout is not None and sys.stdout.isatty():
+            print(f"the page of this run: {access.link(run_dir)}", flush=True)
 
 
 def _listener(config: GatewayConfig) -> socket.socket | None:

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from labkit.errors import LabError
 from labkit.gateway import keys
 
 CANARY = "sk-canary-8f1d77c0b2e94a55"
@@ -80,3 +81,18 @@ def test_a_key_is_hidden_however_a_providers_json_writes_it(written):
     said = f'{{"error": "bad key {written}", "path": "C:\\\\x"}}'.encode()
     assert json.loads(said)["error"] == "bad key sk-a/b+c&d-0123"
     assert json.loads(keys.redact(said, "sk-a/b+c&d-0123")) == {"error": "bad key [key]", "path": r"C:\x"}
+
+
+def test_a_folder_where_the_key_file_belongs_is_named_as_what_it_is(paid, tmp_path, monkeypatch):
+    monkeypatch.delenv("LAB_TEST_KEY", raising=False)
+    (tmp_path / "paid.key").mkdir()
+    with pytest.raises(LabError, match=r"key file .*paid\.key is no regular file"):
+        keys.provider_key(paid)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with a name")
+def test_a_pipe_where_the_key_file_belongs_is_not_waited_for(paid, tmp_path, monkeypatch):
+    monkeypatch.delenv("LAB_TEST_KEY", raising=False)
+    os.mkfifo(tmp_path / "paid.key", 0o600)
+    with pytest.raises(LabError, match=r"key file .*paid\.key is no regular file"):
+        keys.provider_key(paid)

@@ -46,6 +46,19 @@ def test_a_message_list_that_a_strict_provider_refuses_is_a_400(shared, messages
     assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
+def test_a_place_in_the_script_that_cannot_be_saved_stops_no_call_and_is_saved_later(run_gateway):
+    running = run_gateway()
+    in_the_way = running.folder / "rehearsal.json.partial"  # as a full disk: the file can't be written
+    in_the_way.mkdir()
+    first = [running.chat(messages=[USER], tools=[SHELL]), running.chat(messages=[USER, USER], tools=[SHELL])]
+    assert [answer.status_code for answer in first] == [200, 200]
+    log = (running.folder / "gateway.log").read_text()
+    assert log.count("place in its script is not saved") == 1 and "Traceback" not in log
+    in_the_way.rmdir()
+    assert running.chat(messages=[USER, USER, USER], tools=[SHELL]).status_code == 200
+    assert json.loads((running.folder / "rehearsal.json").read_text())["calls"] == 3
+
+
 def test_a_sound_history_with_parallel_calls_is_accepted(shared):
     messages = [USER, call("a", "b"), result("b"), result("a"), USER]
     assert shared.chat(messages=messages).status_code == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ from labkit.gateway.providers.rehearsal.script import SIZES, Move
 QUOTE_CHARS = 700
 FAILED = re.compile(r"not written|already exists|refus|\berror\b|interrupted", re.IGNORECASE)
 REPORT_TRIES = 4
+
+log = logging.getLogger("labkit.gateway")
 
 
 @dataclass
@@ -41,6 +44,7 @@ class Worker:
         self.pages_url = pages_url
         self.state_path = state_path
         self.state = _load(state_path)
+        self._unsaved = False  # said once, not with every move
 
     def reply(self, messages: list[dict], tools: list[dict]) -> dict:
         """An assistant message: {"content": str, "tool_calls": [...] (left out for words only)}."""
@@ -114,8 +118,16 @@ class Worker:
             written.append(args["name"])
 
     def _save(self) -> None:
-        if self.state_path:
+        """A full disk keeps nobody from playing on: only a restart meanwhile would repeat moves."""
+        if not self.state_path:
+            return
+        try:
             write_private(self.state_path, json.dumps(asdict(self.state)))
+            self._unsaved = False
+        except OSError as error:
+            if not self._unsaved:
+                log.warning("the rehearsal's place in its script is not saved: %s", error)
+            self._unsaved = True
 
 
 def _load(path: Path | None) -> State:
