@@ -139,14 +139,15 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), NothingTwice) or {}  # noqa: S506  a SafeLoader
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
-        reason = _why_unreadable(error)
+        reason = why_unreadable(error)
         raise LabError(f"can't read {path}: {reason}", "mend the file; nothing was changed", USAGE) from error
     if not isinstance(values, dict):
         raise LabError(f"{path} holds no variables", "it wants `name: value` lines", USAGE)
     return values
 
 
-def _why_unreadable(error: Exception) -> str:
+def why_unreadable(error: Exception) -> str:
+    """Of a YAML file, in words: the line, or what the system says."""
     mark = getattr(error, "problem_mark", None)
     if mark is not None:
         return f"line {mark.line + 1}: {' '.join(str(error.problem).split())}"

@@ -19,6 +19,7 @@ from labkit.gateway import process
 from labkit.gateway.files import read_lines
 from labkit.gateway.views import EVENTS
 from labkit.limits import RESERVED_NAMES
+from labkit.simulation import sandbox
 
 STALE_SECONDS = 3600  # a half-made archive that young may be under way
 
@@ -33,22 +34,24 @@ class Garbage:
     why: str
 
 
-def find(state_dir: Path, runs_root: Path) -> list[Garbage]:
+def find(state_dir: Path, runs_root: Path, simulated: list[Path] | None = None) -> list[Garbage]:
     """Everything that can go, below the folder that all labs of this host share. Nothing is changed.
 
-    runs_root: where collected runs are looked for.
+    runs_root: where collected runs are looked for. simulated: where simulations have their folders.
     """
     labs = _labs(state_dir)
     found = [*_images(state_dir / "images", labs), *_archives(state_dir / "harness")]
     for lab_dir in labs:
         found += [*_leftovers(lab_dir), *_gateways(lab_dir, runs_root)]
+    why = "of a simulation that was killed"
+    found += [("leftover", path, why) for path in sandbox.left_behind(simulated or [])]
     return [_sized(*thing) for thing in found]
 
 
-def free(state_dir: Path, runs_root: Path) -> list[Garbage]:
+def free(state_dir: Path, runs_root: Path, simulated: list[Path] | None = None) -> list[Garbage]:
     """Remove what `find` finds; returns it. LabError while any lab of this host is at work."""
     with _nobody_at_work(state_dir):
-        found = find(state_dir, runs_root)
+        found = find(state_dir, runs_root, simulated)
         for garbage in found:
             if garbage.path.is_dir():
                 shutil.rmtree(garbage.path)

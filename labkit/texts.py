@@ -33,19 +33,25 @@ def read(what: str, file: Path) -> str:
 
 def prompt(file: Path, task: str) -> str:
     """A Worker's prompt with no blank that nobody fills; a task that it has no place for is refused."""
-    content, known = read("prompt", file), set(prompting.BLANK.findall(prompting.text("worker")))
+    content = read("prompt", file)
+    demand_blanks(str(file), content, task)
+    return content
+
+
+def demand_blanks(where: str, content: str, task: str) -> None:
+    """LabError (usage) for a prompt with a blank that nobody fills, or no place for its task."""
+    known = set(prompting.BLANK.findall(prompting.text("worker")))
     if spaced := SPACED_BLANK.search(content):
-        reason = f"{file} has the blank {spaced[0]}, which nobody fills with spaces in it"
+        reason = f"{where} has the blank {spaced[0]}, which nobody fills with spaces in it"
         raise LabError(reason, f"write {{{{{spaced[1]}}}}}", USAGE)
     used = set(prompting.BLANK.findall(content))
     for name in sorted(used - known):
         near = difflib.get_close_matches(name, known, n=1) or sorted(known)
         raise LabError(
-            f"{file} has the blank {{{{{name}}}}}, which nobody fills",
+            f"{where} has the blank {{{{{name}}}}}, which nobody fills",
             f"there is: {', '.join('{{' + one + '}}' for one in near)}",
             USAGE,
         )
     if task and "task" not in used:
-        reason = f"{file} has no {{{{task}}}}, so the Worker would never read the task"
+        reason = f"{where} has no {{{{task}}}}, so the Worker would never read the task"
         raise LabError(reason, "put {{task}} where it shall stand, or leave --task and run_task out", USAGE)
-    return content

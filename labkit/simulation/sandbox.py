@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from labkit.simulation.result import Result
 
 MEMORY = Path("/dev/shm")  # a tmpfs: fsync costs nothing there
 LEAST_FREE = 1 << 30  # bytes; a container may have a very small one
+PREFIX = "lab-simulate-"
+_NAMED = re.compile(PREFIX + r"(\d{1,9})-\w+")
 
 
 @contextlib.contextmanager
@@ -22,8 +25,38 @@ def place(folder: Path | None, resume: bool) -> Iterator[Path]:
     if folder is not None:
         yield Path(folder).absolute() if resume else _fresh(Path(folder).absolute())
         return
-    with tempfile.TemporaryDirectory(prefix="lab-simulate-", dir=temporary()) as made:
-        yield Path(made) / "sandbox"
+    with made() as own:
+        yield own
+
+
+@contextlib.contextmanager
+def made() -> Iterator[Path]:
+    """A sandbox in a folder that goes at the end. Its name has this process, by which `gc` finds it."""
+    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-", dir=temporary()) as folder:
+        yield Path(folder) / "sandbox"
+
+
+def places() -> list[Path]:
+    """Where such folders are made."""
+    return [MEMORY, Path(tempfile.gettempdir())]
+
+
+def left_behind(places: list[Path]) -> Iterator[Path]:
+    """Folders of simulations whose process is gone: it was killed, or the machine went down."""
+    for path in sorted({found for place in places for found in place.glob(f"{PREFIX}*")}):
+        named = _NAMED.fullmatch(path.name)
+        if named and path.is_dir() and not path.is_symlink() and not _runs(int(named[1])):
+            yield path
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def temporary() -> str | None:
@@ -41,7 +74,7 @@ def _fresh(folder: Path) -> Path:
 def keep(result: Result, target: Path) -> None:
     """Move what a session left to `target`, in the shape of a collected run, so that `lab query` reads it.
 
-    Whole or not at all: where the disk takes only a part of it, `target` is gone again.
+    Whole or not at all: where that is cut off, or the disk takes only a part, `target` is gone again.
     """
     sandbox = result.folder
     if sandbox is None:
@@ -49,7 +82,7 @@ def keep(result: Result, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     try:
         _move(sandbox, target)
-    except OSError:
+    except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from labkit.config import NothingTwice
+from labkit import config, run_limits, texts
 from labkit.errors import USAGE, LabError
 from labkit.gateway import command_rules
 from labkit.simulation.keyed_rows import bad, row, rows
@@ -126,11 +126,11 @@ class Script:
         """A shipped script by its name, or a file. Raises LabError (usage)."""
         path = FOLDER / f"{which}.yml" if str(which) in shipped() else Path(which)
         try:
-            data = yaml.load(path.read_text(encoding="utf-8"), NothingTwice) or {}  # noqa: S506  a SafeLoader
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-            reason = " ".join(str(error).split())
+            data = yaml.load(path.read_text(encoding="utf-8"), config.NothingTwice) or {}  # noqa: S506  a SafeLoader
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError) as error:
+            reason = config.why_unreadable(error)
             raise LabError(
-                f"can't read the provider script {which}: {reason}",
+                f"can't read the provider script {str(which) or repr('')}: {reason}",
                 f"a file, or one of: {', '.join(shipped())}",
                 USAGE,
             ) from error
@@ -174,6 +174,8 @@ def _check(script: Script) -> None:
         _within(name, f" in {key}", getattr(script, key), spread=(0, MOST), **seconds)
     if own := sorted(set(script.settings) & set(OWN_SETTINGS)):
         raise bad(name, f"{own[0]} in settings is the simulation's own", "leave it out")
+    if script.settings:
+        _check_settings(name, script.settings)
     for fault in script.faults:
         _check_fault(name, fault)
     for incident in script.incidents:
@@ -181,6 +183,23 @@ def _check(script: Script) -> None:
     for command in script.commands:
         _within(name, " in commands", command, seconds=(0, MOST), exit_code=(0, 255))
         _check_pattern(name, command.match)
+
+
+def _check_settings(name: str, settings: dict[str, Any]) -> None:
+    """The limits of run.yml hold here as well. A value of another type is the harness's own to refuse."""
+    run = config.load(config.SHIPPED_INVENTORY).run
+    given = {f"run_{key}": value for key, value in settings.items() if _fits(run.get(f"run_{key}"), value)}
+    if problem := run_limits.problem_of_run({**run, **given}):
+        raise bad(name, f"in settings, {problem.replace('run_', '')}", "mend it there")
+    if isinstance(prompt := settings.get("prompt"), str) and prompt:
+        texts.demand_blanks(f"the prompt of provider script {name}", prompt, settings.get("task") or "")
+
+
+def _fits(shipped: Any, value: Any) -> bool:
+    numbers = (int, float)
+    if isinstance(value, bool):
+        return isinstance(shipped, bool)
+    return type(value) is type(shipped) or (isinstance(value, numbers) and isinstance(shipped, numbers))
 
 
 def _within(name: str, where: str, row: Any, **limits: tuple[float, float]) -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
-import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit import config, plan, runs
+from labkit import config, plan, runs, texts
 from labkit.errors import USAGE, LabError
+from labkit.simulation.ending import unwound
 from labkit.simulation.result import Result
-from labkit.simulation.sandbox import keep, temporary
+from labkit.simulation.sandbox import keep, made
 from labkit.simulation.script import Script, shipped
 from labkit.simulation.session import simulate
 
@@ -42,16 +42,14 @@ def scripts() -> dict[str, str]:
 
 def run(wanted: Wanted) -> Result:
     """One session as asked for. Raises LabError: usage, before anything is made; 130 after Ctrl-C."""
-    with warnings.catch_warnings():
+    with unwound(), warnings.catch_warnings():
         # Ctrl-C may fall between making a coroutine and awaiting it.
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         try:
             return _run(wanted)
         except KeyboardInterrupt:
             pass  # raised below, where its frames are gone and with them what they would warn of
-    left = wanted.keep is not None and wanted.keep.exists()
-    hint = f"{wanted.keep} has a part of its record: remove it" if left else "nothing of it is kept"
-    raise LabError("the simulation was interrupted", hint, INTERRUPTED)
+    raise LabError("the simulation was interrupted", "nothing of it is kept", INTERRUPTED)
 
 
 def _run(wanted: Wanted) -> Result:
@@ -65,8 +63,8 @@ def _run(wanted: Wanted) -> Result:
     }
     if wanted.keep is None:
         return simulate(script, **options)
-    with tempfile.TemporaryDirectory(prefix="lab-simulate-", dir=temporary()) as made:
-        result = simulate(script, folder=Path(made) / "sandbox", **options)
+    with made() as folder:
+        result = simulate(script, folder=folder, **options)
         keep(result, wanted.keep)
     return result
 
@@ -85,6 +83,10 @@ def settings(wanted: Wanted, script: Script) -> dict[str, Any]:
     given = {"minutes": minutes, "budget_usd": wanted.budget, "task": wanted.task, "prompt": wanted.prompt}
     typed = {key for key, value in given.items() if value is not None}
     decided = set(script.settings) | ({"minutes", "budget_usd"} if wanted.replay is not None else set())
+    if wanted.replay is not None and not typed & {"prompt", "task"}:
+        decided |= {"prompt", "task"}  # the record has the one that the Worker was given
+    if "prompt" not in typed and (own := script.settings.get("prompt")):
+        texts.demand_blanks(f"the prompt of provider script {script.name}", own, values["task"] or "")
     return {key: value for key, value in values.items() if key in typed or key not in decided}
 
 

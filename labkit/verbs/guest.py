@@ -144,10 +144,11 @@ def gc(
 ) -> None:
     """Show what no lab needs any more: old images, archives, leftovers; --yes removes it."""
     from labkit import gc as rubbish
+    from labkit.simulation import sandbox
 
     lab = open_lab(inventory, "looking through the lab's folders", libvirt=False)
     find = rubbish.free if yes else rubbish.find
-    found = find(lab.state_dir, runs.default_root().resolve())
+    found = find(lab.state_dir, runs.default_root().resolve(), sandbox.places())
     lines = [f"{rubbish.spoken(one.bytes):>10}  {one.kind}: {one.path} ({one.why})" for one in found]
     total = rubbish.spoken(sum(one.bytes for one in found))
     lines.append(f"{total} freed" if yes else f"{total}; `lab gc --yes` removes it")

@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.prompting import BLANK
 from labkit.analysis import sqlite_file
 from labkit.errors import USAGE, LabError
 
@@ -24,15 +25,19 @@ REQUESTS = {
     **dict.fromkeys(("latency_seconds", "cost_usd"), float),
     **dict.fromkeys(("timestamp", "purpose", "status", "detail", "finish_reason"), str),
 }
+PROMPTS = dict.fromkeys(("name", "content"), str)
 COUNTS = ("id", "step_number", "attempt")  # 0 where they are none
 
 
 class Record(NamedTuple):
-    """rows: events in order. requests: attempts; an old record has none. facts: minutes, budget_usd."""
+    """rows: events in order. requests: attempts; an old record has none.
+
+    facts: minutes, budget_usd, and the Worker's prompt, as far as they are there.
+    """
 
     rows: list[dict]
     requests: list[dict]
-    facts: dict[str, float]
+    facts: dict[str, Any]
 
 
 def read(database: Path) -> Record:
@@ -42,11 +47,12 @@ def read(database: Path) -> Record:
             tables = sqlite_file.tables(db)
             rows = _rows(db, "execution_logs", EVENTS) if "execution_logs" in tables else []
             requests = _rows(db, "api_requests", REQUESTS) if "api_requests" in tables else []
+            prompts = _rows(db, "prompts", PROMPTS) if "prompts" in tables else []
     except LabError as error:
         raise LabError(f"{database} can't be replayed: {error.message}", HINT, USAGE) from error
     if not rows:
         raise LabError(f"{database} can't be replayed: it has no events", HINT, USAGE)
-    return Record(rows, requests, _facts(rows))
+    return Record(rows, requests, _facts(rows) | _prompt(prompts))
 
 
 def _rows(db: sqlite3.Connection, table: str, columns: dict[str, type]) -> list[dict]:
@@ -64,6 +70,12 @@ def _fitting(name: str, value: Any, kind: type) -> Any:
     if kind is not str and isinstance(value, int | float) and 0 <= value < math.inf:
         return kind(value)
     return value if kind is str and isinstance(value, str) else 0 if name in COUNTS else None
+
+
+def _prompt(rows: list[dict]) -> dict[str, str]:
+    """As it was sent, so every blank in it was filled. One that looks like a blank would be filled again."""
+    text = next((row["content"] for row in rows if row["name"] == "worker" and row["content"]), "")
+    return {} if not text or BLANK.search(text) else {"prompt": text}
 
 
 def _facts(rows: list[dict]) -> dict[str, float]:

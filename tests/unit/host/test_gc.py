@@ -156,3 +156,19 @@ def test_the_verb_shows_first_and_removes_when_told(place, inventory, monkeypatc
 @pytest.mark.parametrize(("size", "words"), [(0, "0 bytes"), (2048, "2 KiB"), (3 << 30, "3.0 GiB")])
 def test_sizes_are_said_in_words(size, words):
     assert gc.spoken(size) == words
+
+
+def test_the_folder_of_a_simulation_goes_once_its_process_is_gone(place, tmp_path):
+    memory, nobody = tmp_path / "memory", 999_999_999  # above the highest number that Linux gives a process
+    names = (
+        f"lab-simulate-{nobody}-ab_1",
+        f"lab-simulate-{os.getpid()}-cd",
+        "lab-simulate-tests-ef",
+        "other",
+    )
+    for name in names:
+        (memory / name / "sandbox").mkdir(parents=True)
+    (memory / f"lab-simulate-{nobody}-link").symlink_to(tmp_path)
+    assert [garbage.path.name for garbage in gc.find(*place, [memory])] == [names[0]]
+    gc.free(*place, [memory])
+    assert not (memory / names[0]).exists() and all((memory / name).exists() for name in names[1:])

@@ -2,14 +2,17 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from small_disks import small_disk
 from typer.testing import CliRunner
 
 from labkit import cli
+from labkit.analysis import load
 from labkit.config import SHIPPED_INVENTORY
 from labkit.errors import LabError
 from labkit.simulation import simulate
@@ -50,8 +53,6 @@ def test_prompt_task_budget_and_inventory_take_effect(tmp_path):
     options = ["--prompt", str(tmp_path / "prompt.md"), "--task", str(tmp_path / "task.md")]
     options += ["--inventory", str(inventory), "--budget", "3", "--keep", str(tmp_path / "kept")]
     typed("--hours", "0.1", *options)
-    from labkit.analysis import load
-
     kept = load.query(tmp_path / "kept", "SELECT content FROM prompts WHERE name = 'worker'")
     assert "Weigh a feather." in str(kept)
     assert "Window 7." in str(kept)
@@ -97,7 +98,7 @@ def test_on_a_disk_that_is_too_small_nothing_half_is_kept():
 
 def test_a_scripts_settings_hold_unless_something_else_was_typed(tmp_path):
     (tmp_path / "tight.yml").write_text(
-        "settings: {budget_usd: 0.008, window_max_steps: 5, window_min_steps: 2}\n"
+        "settings: {budget_usd: 0.01, window_max_steps: 5, window_min_steps: 2}\n"
     )
     tight = ["--hours", "0.2", "--provider", str(tmp_path / "tight.yml"), "--json"]
     poor, rich = json.loads(typed(*tight)), json.loads(typed(*tight, "--budget", "5"))
@@ -111,23 +112,80 @@ def test_a_length_that_no_run_may_have_is_refused(hours):
         typed("--hours", hours)
 
 
-def test_ctrl_c_ends_it_with_130_and_one_sentence():
-    command = [sys.executable, "-m", "labkit.cli", "simulate", "--hours", "8", "--provider", "honest"]
+def ended_by(name, *options):
+    """The finished process of `lab simulate` that the signal of that name reached in the middle of a step."""
+    command = [sys.executable, "-m", "labkit.cli", "simulate", "--hours", "8", *options]
     # In the middle of a step, where asyncio has a task of its own: the loop's clock is asked there.
     program = (
-        "import signal, sys\n"
-        "from labkit.simulation import virtual\n"
+        "import os, signal, sys\n"
+        "from labkit.simulation import sandbox, virtual\n"
         "from labkit import cli\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
         "asked, real = [], virtual.VirtualLoop.time\n"
         "def time(self):\n"
         "    asked.append(1)\n"
-        "    if len(asked) == 200: signal.raise_signal(signal.SIGINT)\n"
+        "    if len(asked) == 200:\n"
+        "        own = f'{sandbox.PREFIX}{os.getpid()}-*'\n"
+        "        print(*{found for place in sandbox.places() for found in place.glob(own)})\n"
+        "        sys.stdout.flush()\n"
+        f"        signal.raise_signal(signal.{name})\n"
         "    return real(self)\n"
         "virtual.VirtualLoop.time = time\n"
         f"sys.argv = {command[2:]!r}\n"
         "cli.main()\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 130
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_ends_it_as_usual_and_leaves_no_folder(name, tmp_path):
+    ended = ended_by(name, "--keep", str(tmp_path / "kept"))
+    assert ended.returncode == -signal.Signals[name]
+    folder = Path(ended.stdout.strip())
+    assert folder.name.startswith("lab-simulate-") and not folder.exists()
+    assert not (tmp_path / "kept").exists() and ended.stderr == ""
+
+
+def test_ctrl_c_ends_it_with_130_and_one_sentence():
+    ended = ended_by("SIGINT")
+    assert ended.returncode == 130 and not Path(ended.stdout.strip()).exists()
     assert ended.stderr == "lab: the simulation was interrupted\n     nothing of it is kept\n"
+
+
+def prompt_of(folder):
+    return load.query(folder, "SELECT content FROM prompts WHERE name = 'worker'").rows[0][0]
+
+
+def test_a_replay_gives_the_worker_the_recorded_prompt_unless_another_is_named(tmp_path):
+    (tmp_path / "mine.md").write_text("Short. {{task}} Window {{window_max}}.")
+    (tmp_path / "task.md").write_text("Weigh a feather.")
+    options = ["--prompt", str(tmp_path / "mine.md"), "--task", str(tmp_path / "task.md")]
+    typed("--hours", "0.1", *options, "--keep", str(tmp_path / "first"))
+    typed("--replay", f"{tmp_path}/first", "--keep", str(tmp_path / "again"))
+    assert "Weigh a feather." in prompt_of(tmp_path / "first")
+    assert prompt_of(tmp_path / "again") == prompt_of(tmp_path / "first")
+    typed("--replay", f"{tmp_path}/first", *options[2:], "--keep", str(tmp_path / "other"))
+    other = prompt_of(tmp_path / "other")
+    assert "Weigh a feather." in other and not other.startswith("Short.")
+
+
+def test_a_prompt_of_a_script_has_a_place_for_the_task_that_was_typed(tmp_path):
+    (tmp_path / "own.yml").write_text("settings: {prompt: No place for it.}\n")
+    (tmp_path / "task.md").write_text("Weigh a feather.")
+    with pytest.raises(LabError, match="the prompt of provider script own has no {{task}}"):
+        typed("--provider", str(tmp_path / "own.yml"), "--task", str(tmp_path / "task.md"))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "can't read the provider script '': "),
+        ("a: [1\n", "can't read the provider script .*odd.yml: line 2: "),
+    ],
+)
+def test_a_script_that_cannot_be_read_is_named_and_why(tmp_path, content, says):
+    path = tmp_path / "odd.yml"
+    path.write_text(content or "")
+    with pytest.raises(LabError, match=says) as refused:
+        typed("--provider", "" if content is None else str(path))
+    assert "Errno" not in str(refused.value) and "unicode string" not in str(refused.value)
