@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from labkit.analysis.text import one_line
+from labkit.analysis.text import dollars, one_line
 
 QUIET_SECONDS = 900  # longer than a command (run_command_timeout_seconds) and a model call together
 
@@ -111,7 +111,7 @@ def _run_line(known: dict[str, Any]) -> str:
     parts = [f"run {known['run']}: {how}", f"phase {known['phase'] or '-'}", f"step {known['step']}"]
     if known["minutes"] is not None:
         parts.append(f"{known['elapsed_seconds'] / 60:.1f} of {known['minutes']:.0f} min")
-        parts.append(f"${known['cost_usd']:.4f} of ${known['budget_usd']:.2f}")
+        parts.append(f"${known['cost_usd']:.4f} of {dollars(known['budget_usd'])}")
     if known["paused"] and not known["sealed"]:
         parts.append("paused on request: `lab unpause` lets it go on")
     parts.append("gateway alive" if known["gateway_alive"] else "gateway stopped")

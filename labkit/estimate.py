@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from labkit.analysis.text import dollars
 from labkit.errors import LabError
 
 # The reference run: minutes, dollars billed, million tokens in and out, at these prices a million.
@@ -52,7 +53,7 @@ def lines(estimate: Estimate, minutes: float, budget_usd: float, paid: bool) -> 
         tokens = f"{estimate.mtok_in:.1f} M tokens in and {estimate.mtok_out:.2f} M out"
         said.append(
             f"estimate for {minutes:.0f} min at the reference run's pace: ${estimate.dollars:.2f}, {tokens};"
-            f" the cap is ${budget_usd:.2f}"
+            f" the cap is {dollars(budget_usd)}"
         )
         if estimate.dollars > budget_usd:
             reached = minutes * budget_usd / estimate.dollars

@@ -15,6 +15,7 @@ from typing import Any
 
 from harness.settings import NETWORKS, Settings, SettingsError, from_dict
 from labkit import runs, texts
+from labkit.analysis.text import dollars
 from labkit.config import REPO, Lab
 from labkit.errors import USAGE, LabError
 from labkit.gateway import days
@@ -99,7 +100,7 @@ def _demand_day_holds(lab: Lab, wanted: Plan) -> None:
     """A run that the day's cap would end early is better refused."""
     cap = lab.run["run_day_budget_usd"]
     if cap and wanted.provider != REHEARSAL and wanted.budget_usd > cap:
-        message = f"the budget ${wanted.budget_usd:.2f} is above run_day_budget_usd (${cap:.2f})"
+        message = f"the budget {dollars(wanted.budget_usd)} is above run_day_budget_usd ({dollars(cap)})"
         raise LabError(message, "raise that in run.yml, or give a smaller --budget", USAGE)
 
 

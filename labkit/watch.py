@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from labkit import keyboard
+from labkit.analysis.text import dollars
 from labkit.errors import LabError
 from labkit.gateway import commands, network, process, watchdog
 from labkit.gateway.config import GatewayConfig
@@ -136,7 +137,7 @@ class View:
         rows = {
             "phase": f"{progress.phase or 'not started'} · step {progress.step}",
             "time left": f"{clock(self.seconds_left())} of {clock(self.length)}",
-            "money": f"${progress.cost_usd:.4f} of ${config.budget_usd + self.extension.usd:.2f}",
+            "money": f"${progress.cost_usd:.4f} of {dollars(config.budget_usd + self.extension.usd)}",
             "network": network.mode(self.run_dir),
             "thought": progress.thought,
             "command": progress.command,

@@ -42,6 +42,8 @@ _LOCK = (
     ("enable_external_access", "false"),
     ("lock_configuration", "true"),
 )
+# What DuckDB calls by one name.
+_KINDS = {duckdb.StatementType.LOAD: "LOAD or INSTALL"}
 # DuckDB always guesses, were it one of its own tables.
 _GUESS = re.compile(r'with name (?P<typed>\S+) does not exist! (?P<asks>Did you mean "(?P<guess>[^"]+)"\?)')
 
@@ -99,7 +101,7 @@ class Run:
         kind = statements[0].type
         if kind not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
             raise _refused(
-                f"a run is read-only: {kind.name} is refused",
+                f"a run is read-only: {_KINDS.get(kind, kind.name)} is refused",
                 "SELECT, WITH, EXPLAIN, DESCRIBE, SHOW and SUMMARIZE are answered",
             )
         return statements[0]

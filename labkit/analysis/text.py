@@ -25,6 +25,11 @@ def one_line(text: str) -> str:
     return harmless(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def dollars(usd: float) -> str:
+    """`$1.50`; an amount that is no whole number of cents in six digits."""
+    return f"${usd:.2f}" if abs(usd - round(usd, 2)) < 1e-9 else f"${usd:g}"
+
+
 def folded(text: str, columns: int, indent: str = "  ") -> str:
     """The text with no line longer than `columns`, broken between words; its later parts are indented more.
 

@@ -276,3 +276,9 @@ def test_a_large_record_keeps_every_row_in_order(tmp_path):
     connection.close()
     rows = load.query(folder, "SELECT key FROM session_state").rows
     assert [row[0] for row in rows[3:]] == [str(n) for n in range(45_000)]
+
+
+@pytest.mark.parametrize("sql", ["INSTALL httpfs", "LOAD httpfs"])
+def test_what_would_fetch_or_load_an_extension_is_refused_by_its_name(run_dir, sql):
+    with pytest.raises(LabError, match="a run is read-only: LOAD or INSTALL is refused"):
+        load.query(run_dir, sql)

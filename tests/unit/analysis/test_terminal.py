@@ -12,6 +12,7 @@ from rich.console import Console
 
 from labkit.analysis import load, questions, terminal, thin
 from labkit.analysis.load import Result
+from labkit.analysis.text import dollars
 
 EVIL = "\x1b]0;owned\x07\x1b[2J[red]x[/red]\x9b31m\u202etxt.exe\u200b\x7f\r"
 
@@ -187,3 +188,11 @@ def test_csv_gives_cells_as_they_are_and_disarms_formulas_when_told():
     told = list(csv.reader(io.StringIO(safe.getvalue())))
     assert [row[0] for row in told] == ["'=name", "'=1+1", "'+1", "'-1", "'@x", "'\t=1", "plain", ""]
     assert {row[1] for row in told[1:]} == {"-1"}  # a number is no formula
+
+
+@pytest.mark.parametrize(
+    ("usd", "said"),
+    [(1.5, "$1.50"), (0, "$0.00"), (0.002, "$0.002"), (0.1 + 0.2, "$0.30"), (12.345, "$12.345")],
+)
+def test_an_amount_below_a_cent_is_not_told_as_nothing(usd, said):
+    assert dollars(usd) == said
