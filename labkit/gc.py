@@ -1,6 +1,7 @@
-"""HOST: `lab gc`: what on this host's lab folder no lab needs any more. Owns what is never freed.
+"""HOST: `lab gc`: what no lab of this host needs any more, and folders of killed simulations.
 
-Never freed: a lab's set and disks, its keys, an uncollected run and its gateway's folder, anything in runs/.
+Owns what is never freed: a lab's set and disks, its keys, an uncollected run and its gateway's folder,
+anything in runs/.
 """
 
 from __future__ import annotations

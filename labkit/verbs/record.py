@@ -77,7 +77,7 @@ def query(
 
 @app.command(rich_help_panel=RECORD)
 def verify(
-    run: Annotated[str, typer.Argument(help="A run_id, its beginning, or `last`.")] = "last",
+    run: Annotated[str, typer.Argument(help="A run_id, its beginning, `last`, or a folder.")] = "last",
     json: Json = False,
 ) -> None:
     """Is a collected run's record complete and untampered; exit code 6 when not."""

@@ -28,7 +28,7 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print data as JSON.")]
 Inventory = Annotated[Path | None, typer.Option(help="Another inventory folder (or LAB_INVENTORY).")]
 Discard = Annotated[bool, typer.Option("--discard", help="Throw an uncollected run away.")]
-RunName = Annotated[str, typer.Option("--run", help="A run_id, its beginning, or `last`.")]
+RunName = Annotated[str, typer.Option("--run", help="A run_id, its beginning, `last`, or a folder.")]
 PROMPT_HELP = (
     "A file in place of the Worker's prompt; default: the shipped one. The task stands where {{task}} is: "
     "without that blank a task is refused."

@@ -269,6 +269,10 @@ def test_without_any_disk_the_gateways_events_become_the_record_and_say_so(event
     assert guest_disks.rows(events_only.target / "run.db") == 3
     assert events_only.manifest()["collected"] == "events"
     assert "no disk of the guest is left" in offline.said(events_only.target)[0]
+    manifest = events_only.manifest()
+    manifest["guest"]["problems"] = ["a name\nrun x is in runs/x"]
+    (events_only.target / "manifest.json").write_text(json.dumps(manifest))
+    assert offline.said(events_only.target)[-1] == "a name\\nrun x is in runs/x"
     summary = events_only.summary()
     assert (summary["steps"], summary["cost_usd"], summary["elapsed_seconds"]) == (3, 0.25, 7.5)
 

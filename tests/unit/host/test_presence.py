@@ -114,6 +114,13 @@ def test_status_tells_that_libvirt_does_not_answer_instead_of_failing(lab, with_
     assert advice.sentence(known).splitlines()[-1].startswith("`lab doctor` starts libvirt")
 
 
+def test_a_phase_with_a_newline_in_it_adds_no_line_to_status(lab, with_run, no_libvirt):
+    known = status.describe(lab)
+    forged = "run x: collected"
+    said = advice.sentence({**known, "phase": f"EXPLORATION\n{forged}", "watchdog": f"a\n{forged}"})
+    assert said.count("\\n" + forged) == 2 and forged not in said.splitlines()
+
+
 def test_status_survives_damaged_files_and_names_each(lab, with_run, running, with_manifest):
     with_manifest(lab)
     (lab.set_dir / "manifest.json").write_text("{half")
