@@ -77,13 +77,13 @@ class Budget:
         cap = self.config.budget_usd + self._extension.usd
         if self.spent + self.reserved + worst > cap:
             said = f"${self.spent:.4f} spent, ${self.reserved:.4f} reserved"
-            raise NoMoney(f"the budget of ${cap:.2f} does not hold this call: {said}")
+            raise NoMoney(f"the budget of ${cap:g} does not hold this call: {said}")
         number = next(self._ids)
         reservation = Reservation(number, worst, purpose, model, now_utc(), body_bytes, seen or {})
         if not self.days.takes(reservation.day, worst):
             said = f"${self.days.spent(reservation.day):.4f} spent today by all runs of this host"
             raise NoMoney(
-                f"the day's ${self.days.cap_usd:.2f} (run_day_budget_usd) do not hold this call: {said}"
+                f"the day's ${self.days.cap_usd:g} (run_day_budget_usd) do not hold this call: {said}"
             )
         try:
             self.ledger.reserve(number, vars(reservation))
