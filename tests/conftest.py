@@ -1,9 +1,11 @@
 """TESTS: makes the repository and tests/support importable, and each machine look alike."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
@@ -26,3 +28,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("lab")
+
+
+@pytest.fixture
+def usual_signals():
+    """What a test starts takes Ctrl-C and a hang-up, also where the tests run under nohup or behind `&`."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, action) for number, action in usual.items()}
+    yield
+    for number, action in before.items():
+        signal.signal(number, action)

@@ -77,6 +77,7 @@ def ended_clean(folder: Path) -> bool:
     )
 
 
+@pytest.mark.usefixtures("usual_signals")
 def test_ctrl_c_is_one_sentence_and_exit_code_130(by_hand):
     child = by_hand.start()
     child.send_signal(signal.SIGINT)
@@ -86,6 +87,7 @@ def test_ctrl_c_is_one_sentence_and_exit_code_130(by_hand):
     assert ended_clean(by_hand.folder)
 
 
+@pytest.mark.usefixtures("usual_signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_closed_terminal_ends_it_as_cleanly_as_a_wish_to_end(by_hand, number):
     child = by_hand.start()

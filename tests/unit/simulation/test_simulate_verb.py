@@ -120,7 +120,6 @@ def ended_by(name, *options):
         "import os, signal, sys\n"
         "from labkit.simulation import sandbox, virtual\n"
         "from labkit import cli\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
         "asked, real = [], virtual.VirtualLoop.time\n"
         "def time(self):\n"
         "    asked.append(1)\n"
@@ -137,6 +136,7 @@ def ended_by(name, *options):
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.usefixtures("usual_signals")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_a_signal_ends_it_as_usual_and_leaves_no_folder(name, tmp_path):
     ended = ended_by(name, "--keep", str(tmp_path / "kept"))
@@ -146,6 +146,7 @@ def test_a_signal_ends_it_as_usual_and_leaves_no_folder(name, tmp_path):
     assert not (tmp_path / "kept").exists() and ended.stderr == ""
 
 
+@pytest.mark.usefixtures("usual_signals")
 def test_ctrl_c_ends_it_with_130_and_one_sentence():
     ended = ended_by("SIGINT")
     assert ended.returncode == 130 and not Path(ended.stdout.strip()).exists()
