@@ -61,11 +61,12 @@ def test_what_breaks_a_session_is_noticed_within_a_minute_and_repaired(lab, sess
         return [item for item in read_lines(session / FILE_NAME) if item["what"] == what]
 
     break_it, trouble = BROKEN[how]
-    noticed, repaired, step = len(lines("trouble")), len(lines("heard again")), steps(lab)
+    noticed, repaired = len(lines("trouble")), len(lines("heard again"))
     break_it(lab)
     wait_for("the trouble in the watchdog's file", NOTICED_SECONDS, lambda: len(lines("trouble")) > noticed)
     assert lines("trouble")[noticed]["trouble"] == trouble
     wait_for("the session heard again", REPAIRED_SECONDS, lambda: len(lines("heard again")) > repaired)
+    step = steps(lab)  # from here on: it went on between the look before and the break
     wait_for("two steps more", REPAIRED_SECONDS, lambda: steps(lab) > step + 1)
 
 
