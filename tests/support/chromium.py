@@ -6,13 +6,14 @@ import contextlib
 import itertools
 import json
 import os
-import select
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from descriptors import readable
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 SECONDS = 30.0  # an emulated or busy machine is slow
@@ -132,8 +133,7 @@ class Chromium:
 
     def _next(self, ends: float) -> dict:
         while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._in], [], [], max(0.0, ends - time.monotonic()))
-            data = os.read(self._in, 1 << 20) if ready else b""
+            data = os.read(self._in, 1 << 20) if readable(self._in, ends - time.monotonic()) else b""
             assert data, "the browser does not answer"
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\0")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from descriptors import readable
 from loopback import free_port, until
 
 from labkit.gateway import pidfile
@@ -120,8 +120,7 @@ def test_on_a_terminal_it_prints_the_pages_address_with_the_token_and_no_log_has
     ours, theirs = os.openpty()
     child = by_hand.start(stdout=theirs)
     os.close(theirs)
-    seen, _, _ = select.select([ours], [], [], SECONDS)
-    printed = os.read(ours, 4096) if seen else b""
+    printed = os.read(ours, 4096) if readable(ours, SECONDS) else b""
     link = access.link(by_hand.folder)
     child.terminate()
     _, said = child.communicate(timeout=SECONDS)

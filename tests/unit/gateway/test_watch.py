@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from descriptors import readable
 from loopback import until
 from rich.console import Console
 
@@ -247,7 +247,7 @@ def test_on_a_terminal_q_leaves_and_the_terminal_is_as_it_was(run_dir, event):
 def read_until(descriptor: int, wanted: bytes) -> bytes:
     seen, deadline = b"", time.monotonic() + 60
     while wanted not in seen and time.monotonic() < deadline:
-        if select.select([descriptor], [], [], 0.2)[0]:
+        if readable(descriptor, 0.2):
             seen += os.read(descriptor, 65536)
     assert wanted in seen, seen
     return seen
