@@ -19,7 +19,10 @@ for name in ("GITHUB_ACTIONS", "FORCE_COLOR", "PY_COLORS", "CLICOLOR_FORCE", "TT
     os.environ.pop(name, None)
 os.umask(0o022)  # tests go into their folders as another user
 # Records that tests leave open are a thousand descriptors in one process in the end.
-resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+if 0 <= soft < 20_000:
+    most = 20_000 if hard == resource.RLIM_INFINITY else min(hard, 20_000)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 # The same examples at each run, on any machine; new ones are the soak's. No clock decides over an example.
 settings.register_profile(
