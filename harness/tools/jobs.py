@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from harness.tools import cgroups
 from harness.tools.output import Output
 
 LISTED = 6
+KILLING_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,15 @@ class Jobs:
     def stop(self) -> None:
         """Every command's session and cgroup."""
         for job in self.known:
-            _signal(job.session, signal.SIGKILL)
+            end_session(job.session)
         cgroups.kill_all()
+
+
+def end_session(session: int) -> None:
+    """Kill until nothing of it lives: what a fork bomb forks meanwhile outlives a single kill."""
+    ends = time.monotonic() + KILLING_SECONDS
+    while _signal(session, signal.SIGKILL) and not _only_zombies(session) and time.monotonic() < ends:
+        time.sleep(0.01)
 
 
 def is_alive(job: Job) -> bool:

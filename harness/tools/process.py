@@ -5,11 +5,9 @@ It returns when the command's own process ends, even if a background child still
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import select
-import signal
 import subprocess
 import time
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from pathlib import Path
 from harness.settings import Settings
 from harness.tools import cgroups
 from harness.tools.base import Desk, groups_of
+from harness.tools.jobs import end_session
 from harness.tools.output import Output, held_output, shown_output
 from harness.tools.read_only_mounts import NotReadOnly, start_in_read_only
 
@@ -200,8 +199,7 @@ def _too_much(ends: float, limit: float, output: Output, desk: Desk) -> str:
 
 
 def _kill(process: subprocess.Popen, group: Path | None) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    end_session(process.pid)
     if group is not None:
         cgroups.kill(group)
     process.wait()
