@@ -9,7 +9,7 @@ COMPILE := $(UV) pip compile --quiet --generate-hashes --no-header --universal
 .NOTPARALLEL:
 
 help:
-	@echo "make test         the next four (about 25 minutes on 2 cores without KVM)"
+	@echo "make test         the next four (25 to 50 minutes on 2 cores without KVM)"
 	@echo "make test-fast    what needs no guest"
 	@echo "make test-slow    whole sessions, restarts, a browser"
 	@echo "make test-engine  the session engine killed, starved and lied to; wants a C compiler (about 5 minutes)"
