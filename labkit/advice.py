@@ -58,8 +58,9 @@ NEXT = (
     ),
     (
         lambda known: _unfinished(known) and known["quiet_seconds"] is None,
-        "nothing was heard of its session yet; the harness takes up to a minute to start under emulation. If"
-        " `lab run` was killed in its start, `lab run --resume {run}` goes on with it,"
+        "nothing was heard of its session yet; the harness takes up to a minute to start under emulation,"
+        " `lab watch` shows the run from then on. If `lab run` was killed in its start,"
+        " `lab run --resume {run}` goes on with it,"
         " `lab collect --stop` brings home what there is, `lab revert --discard` gives it up",
     ),
     (

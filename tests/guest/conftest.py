@@ -109,10 +109,11 @@ class Run:
 
 @pytest.fixture(scope="session")
 def started(lab, built):
-    """A session that runs without us."""
+    """A session that runs without us, and whose first rows have come."""
     words = ("run", "--model", "rehearsal", "--minutes", SESSION_MINUTES, "--discard", "--detach", "--json")
     run_id = lab.lab(*words).json["run"]
     settings = lab.ssh("cat /etc/lab-harness/run.json")
+    lab.until_heard()
     return Run(run_id, lab.config.gateway_dir / run_id, json.loads(settings)["token"])
 
 

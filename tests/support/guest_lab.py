@@ -146,6 +146,13 @@ class GuestLab:
             program, "-i", inventory, f"playbooks/{name}.yml", *options, environment=environment
         )
 
+    def until_heard(self) -> None:
+        """Wait for the first rows of the session: its harness takes seconds to start, more when emulated."""
+        end = time.monotonic() + 300
+        while self.lab("status", "--json").json["quiet_seconds"] is None:
+            assert time.monotonic() < end, "nothing was heard of the session in five minutes"
+            time.sleep(2)
+
     def resume(self) -> Receipt:
         """The guest fresh from the snapshot, and running: what `lab run` does before a session."""
         receipt = snapshot.revert(self.place)
