@@ -59,7 +59,11 @@ def run(wanted: Settings, stop: threading.Event, world: World = REAL) -> dict:
     _put_earlier_runs_aside(wanted)
     _make_folders(wanted)
     clock = Clock(wanted.length_seconds, wanted.report_reserve_fraction, world.now, world.wait)
-    recorder = _recorder(wanted, clock, world)
+    with contextlib.closing(_recorder(wanted, clock, world)) as recorder:
+        return _session(wanted, recorder, clock, stop, world)
+
+
+def _session(wanted: Settings, recorder: Recorder, clock: Clock, stop: threading.Event, world: World) -> dict:
     link = (world.link or GatewayLink)(wanted)
     link.stop = stop
     if summary := session.sealed_summary(recorder):  # started once more after the end, or in mid-seal

@@ -118,6 +118,11 @@ class Mirror:
                 self._ask(self._drop)
         self.db = None
 
+    def end(self) -> None:
+        """Close it for good."""
+        self.close()
+        self._patience.end()
+
     def _ask(self, work: Callable[[], Any]) -> Any:
         self.settle()
         if not self.held:

@@ -72,10 +72,19 @@ class Patience:
             raise call.error
         return call.result
 
+    def end(self) -> None:
+        """No call comes any more: its thread ends, unless it is held. A later `start` begins another one."""
+        if self._thread is not None and self._call is None:
+            self._asked.release()
+            self._thread.join()
+            self._thread = None
+
     def _serve(self) -> None:
         while True:
             self._asked.acquire()
             call = self._call
+            if call is None:
+                return
             try:
                 call.result = call.work()
             except BaseException as error:

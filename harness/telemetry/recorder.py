@@ -153,6 +153,11 @@ class Recorder:
                 self.mirror.leave(error)
             self.mirror.close()
 
+    def close(self) -> None:
+        """For good: nothing can be recorded or asked any more, and nothing of it stays open."""
+        self.mirror.end()
+        self.db.close()
+
     def _insert_waiting(self) -> None:
         if self._waiting:
             self._insert(list(self._waiting))

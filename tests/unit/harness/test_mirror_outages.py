@@ -6,6 +6,7 @@ import sqlite3
 import time
 
 import pytest
+from descriptors import opened_below
 from loopback import until
 from small_disks import command, small_disk
 
@@ -297,4 +298,13 @@ def test_a_mirror_that_stops_answering_at_the_end_does_not_hold_the_seal(tmp_pat
             record.recorder.event(events.RUN_SEALED)
             record.recorder.close_mirror()
             assert rows_of(record.primary)["execution_logs"][-1][5] == "RUN_SEALED"
+            record.recorder.close()
         until(lambda: not record.recorder.mirror.held)
+
+
+def test_a_record_that_was_closed_leaves_no_thread_and_no_open_file(record, tmp_path):
+    record.work()
+    thread = record.recorder.mirror._patience._thread
+    assert thread.is_alive() and len(opened_below(tmp_path)) >= 4
+    record.recorder.close()
+    assert not thread.is_alive() and opened_below(tmp_path) == []

@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+import threading
 
 import pytest
+from descriptors import opened_below
 
 from harness.phases import PHASES
 from labkit.simulation import Script, simulate
@@ -53,6 +55,12 @@ def test_the_same_seed_gives_the_same_session_and_another_seed_another():
     first, again, other = (simulate("flaky", seed=seed, minutes=12) for seed in (5, 5, 6))
     assert comparable(first) == comparable(again)
     assert first.events_sha256 != other.events_sha256
+
+
+def test_a_session_that_is_over_leaves_no_thread_and_no_open_file(memory):
+    before = set(threading.enumerate())
+    simulate("flaky", minutes=6, folder=memory / "kept")
+    assert set(threading.enumerate()) <= before and opened_below(memory) == []
 
 
 def test_the_same_seed_gives_the_same_session_in_another_process():
