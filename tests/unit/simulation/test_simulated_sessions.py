@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from typing import ClassVar
 
 import pytest
 from descriptors import opened_below
@@ -10,6 +11,7 @@ from descriptors import opened_below
 from harness.phases import PHASES
 from labkit.simulation import Script, simulate
 from labkit.simulation.session import default_settings
+from labkit.simulation.surroundings import Link
 
 pytestmark = pytest.mark.slow
 
@@ -141,10 +143,27 @@ def test_a_provider_that_stays_silent_ends_a_run_at_its_wall_limit():
     assert result.summary["final_report_written"] and result.simulated_seconds <= 31 * 60
 
 
-def test_a_gateway_that_is_away_for_a_while_gets_every_event_in_the_end():
-    result = simulate(script(incidents=[incident("gateway_away", minutes=3)]), minutes=15)
+class Pushed(Link):
+    """The link, and every row in the order in which the gateway was given it."""
+
+    rows: ClassVar[list[dict]] = []
+
+    def _call(self, path, body=None):
+        answer = super()._call(path, body)
+        self.rows.extend((body or {}).get("events", []))
+        return answer
+
+
+def test_a_gateway_that_is_away_for_an_hour_gets_every_event_once_and_in_order(memory, monkeypatch):
+    monkeypatch.setattr(Pushed, "rows", [])
+    monkeypatch.setattr("labkit.simulation.session.Link", Pushed)
+    away = script(incidents=[incident("gateway_away", minutes=60)])
+    result = simulate(away, minutes=120, folder=memory / "s")
     assert result.summary["stop_reason"] == "report delivered"
-    assert result.simulated_seconds > result.summary["elapsed_seconds"] + 60
+    assert 59 * 60 < result.simulated_seconds - result.summary["elapsed_seconds"] < 66 * 60
+    assert [row["id"] for row in Pushed.rows] == list(range(1, result.summary["events"] + 1))
+    held = result.query("SELECT * FROM execution_logs ORDER BY id")
+    assert [tuple(row.values()) for row in Pushed.rows] == held
 
 
 def test_nothing_of_a_session_is_executed_on_the_host(memory, monkeypatch):
