@@ -30,6 +30,8 @@ BRIDGE_SWITCH = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 PROBE_SECONDS = 3
 
 # First the Ethernet frames (IPv6, VLAN tags and all else fall through to the drop), then what is in IPv4.
+# What is let out names its destination. A refusal goes to whom a packet names as its sender, with the packet
+# in it: only the guest's own address gets one, or root in the guest could send through refusals.
 SEALED_RULES = """
 <rule action="accept" direction="inout" priority="-500"><mac protocolid="arp"/></rule>
 <rule action="accept" direction="inout" priority="-500"><mac protocolid="ipv4"/></rule>
@@ -38,11 +40,14 @@ SEALED_RULES = """
   <tcp srcipaddr="{guest}" dstipaddr="{host}" dstportstart="{port}"/></rule>
 <rule action="accept" direction="in" priority="100">
   <tcp srcipaddr="{host}" dstipaddr="{guest}" dstportstart="22"/></rule>
-<rule action="accept" direction="out" priority="100"><udp srcportstart="68" dstportstart="67"/></rule>
+<rule action="accept" direction="out" priority="100">
+  <udp dstipaddr="255.255.255.255" srcportstart="68" dstportstart="67"/></rule>
+<rule action="accept" direction="out" priority="100">
+  <udp srcipaddr="{guest}" dstipaddr="{host}" srcportstart="68" dstportstart="67"/></rule>
 <rule action="accept" direction="in" priority="100">
   <udp srcipaddr="{host}" srcportstart="67" dstportstart="68"/></rule>
-<rule action="reject" direction="out" priority="200"><udp dstportstart="53"/></rule>
-<rule action="reject" direction="out" priority="200"><tcp dstportstart="53"/></rule>
+<rule action="reject" direction="out" priority="200"><udp srcipaddr="{guest}" dstportstart="53"/></rule>
+<rule action="reject" direction="out" priority="200"><tcp srcipaddr="{guest}" dstportstart="53"/></rule>
 <rule action="drop" direction="inout" priority="500"><all/></rule>
 """
 

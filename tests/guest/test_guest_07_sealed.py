@@ -1,31 +1,24 @@
 """HOST: a sealed network, tried by root in the guest with listeners on this host to hear what arrives."""
 
 import contextlib
+import json
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
+import guest_lab
 import pytest
 from free_network import free_network
-from sink import MARK, Sink
+from sink import ANOTHER_PROTOCOL, MARK, Sink
 
 from labkit import network_gate, snapshot
 from labkit.guest import Hypervisor
 
 NEIGHBOUR = "labtest-neighbour"
 SO_RCVBUFFORCE = 33  # linux/socket.h; Python has no name for it
-# Frames that are no IPv4: two kinds of VLAN tag, IPv6, a made-up type.
-RAW = """
-import socket, struct
-card = open('/sys/class/net/eth0/address').read().strip().replace(':', '')
-def frame(kind, body): return b'\\xff' * 6 + bytes.fromhex(card) + struct.pack('!H', kind) + body
-out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-out.bind(('eth0', 0))
-for kind in (0x8100, 0x88a8, 0x86dd, 0x1234):
-    out.send(frame(kind, b'sneaked out' + b'\\0' * 60))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -76,55 +69,66 @@ def sinks(sealed_guest):
         ]
 
 
-def attempts(sink: Sink) -> str:
-    """Shell for root in the guest: tries TCP (also from ports that the rules name), UDP and ping."""
-    from_port = (
-        "import socket; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1);"
-        " s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1);"
-        f" s.bind(('', {{}})); s.settimeout(3); s.connect(('{sink.address}', {sink.tcp}))"
-    )
-    to = sink.address
-    return (
-        f"timeout 3 bash -c ': > /dev/tcp/{to}/{sink.tcp}'; bash -c 'echo x > /dev/udp/{to}/{sink.udp}';"
-        f' python3 -c "{from_port.format(68)}"; python3 -c "{from_port.format(8431)}";'
-        f" ping -c1 -W3 -p {MARK.hex()} {to} && echo PONG; true"
-    )
+def reach_out(lab, sink: Sink, sender: str | None = None) -> set[str]:
+    """Root in the guest tries every way to that sink. Returns the words that were sent."""
+    guest = lab.config.guest
+    own = guest["lab_guest_address"]
+    neighbour_in_network = own.rsplit(".", 1)[0] + ".77"
+    arguments = (MARK, sink.address, sink.tcp, own, sender or neighbour_in_network)
+    arguments += (lab.config.run["run_gateway_port"], ANOTHER_PROTOCOL)
+    return set(run_script(lab, "reach_out.py", *arguments))
+
+
+def run_script(lab, name: str, *arguments: object) -> Any:
+    """What a script of tests/guest/scripts printed as JSON, run in the guest as root."""
+    said = lab.ssh(f"python3 - {' '.join(map(str, arguments))}", stdin=guest_lab.SCRIPTS / name)
+    return json.loads(said.strip().splitlines()[-1])
 
 
 def test_nothing_arrives_from_a_sealed_guest_and_everything_from_an_open_one(lab, sealed_guest, sinks):
-    said = [lab.ssh(attempts(sink)) for sink in sinks]
-    assert [sink.heard() for sink in sinks] == [set(), set(), set()] and "PONG" not in "".join(said)
+    tried = [reach_out(lab, sink) for sink in sinks]
+    arrived = [sink.heard() for sink in sinks]
+    assert arrived == [{"udp-as-dhcp"}, set(), set()], "this host answers DHCP in the lab's network"
     network_gate.switch(sealed_guest, network_gate.OPEN)
-    said = [lab.ssh(attempts(sink)) for sink in sinks]
-    assert [sink.heard() for sink in sinks] == 3 * [{"tcp", "udp", "ping"}]
-    assert all("PONG" in answer for answer in said)
+    assert [reach_out(lab, sink) for sink in sinks] == tried and len(tried[0]) == 20
+    assert [sink.heard() for sink in sinks] == tried
     network_gate.switch(sealed_guest, network_gate.SEALED)
     assert lab.lab("status", "--json").json["network"] == "sealed"
 
 
+def test_a_refusal_that_is_addressed_to_another_machine_is_not_sent(lab, sealed_guest, sinks):
+    """It would carry the guest's packet to whom the packet names as its sender."""
+    at_home, _, another = sinks
+    reach_out(lab, at_home, sender=another.address)
+    assert another.heard() == set()
+
+
 def test_frames_that_are_no_ipv4_reach_the_bridge_only_while_it_is_open(lab, sealed_guest):
-    assert sneaked(lab) == 0
+    sent, arrived = sneaked(lab)
+    assert arrived == set() and len(sent) == 4
     network_gate.switch(sealed_guest, network_gate.OPEN)
-    assert sneaked(lab) > 0
+    sent, arrived = sneaked(lab)
+    assert arrived == sent
     network_gate.switch(sealed_guest, network_gate.SEALED)
 
 
-def sneaked(lab) -> int:
-    """How many of the guest's odd frames the host's side of the bridge hears."""
+def sneaked(lab) -> tuple[set[str], set[str]]:
+    """The guest's odd frames by name: those it sent, those that the host's side of the bridge heard."""
     with Hypervisor() as hypervisor:
         bridge = hypervisor.network(lab.config.name).bridgeName()
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 8 << 20)  # SSH talks beside them
         listener.bind((bridge, 0))
         listener.settimeout(0.5)
-        lab.ssh("python3 - <<'END'\n" + RAW + "END")
-        heard, ends = 0, time.monotonic() + 2
+        sent = set(run_script(lab, "odd_frames.py", MARK))
+        heard, ends = set(), time.monotonic() + 2
         while time.monotonic() < ends:
             try:
-                heard += b"sneaked out" in listener.recv(2000)
+                frame = listener.recv(2000)
             except TimeoutError:
                 continue
-    return heard
+            heard |= {name for name in sent if f"{MARK}{name}\0".encode() in frame + b"\0"}
+    return sent, heard
 
 
 def test_the_gateway_port_answers_and_a_name_server_refuses_at_once(lab, sealed_guest):
@@ -134,5 +138,7 @@ def test_the_gateway_port_answers_and_a_name_server_refuses_at_once(lab, sealed_
         greeter.start()
         assert lab.ssh(f"timeout 30 head -1 < /dev/tcp/{host}/{port}").strip() == "hello"
         greeter.join(5)
+    asked = run_script(lab, "ask_names.py", host, "192.0.2.53")
+    assert len(asked) == 4 and set(asked.values()) == {"ConnectionRefusedError"}, asked
     said = lab.ssh("begin=$(date +%s); getent hosts example.org; sudo -n true; echo $(($(date +%s) - begin))")
     assert int(said.split()[-1]) < 18  # a dropped question would be waited for: 20 s for each sudo

@@ -1,4 +1,4 @@
-"""HOST: hears TCP, UDP and marked pings that arrive at an address; as a program also in a network namespace.
+"""HOST: hears what arrives at an address and says which word each packet carried; in a namespace too.
 
 usage as a program: sink.py ADDRESS. Prints its ports; then answers each line with what arrived since.
 """
@@ -6,28 +6,31 @@ usage as a program: sink.py ADDRESS. Prints its ports; then answers each line wi
 from __future__ import annotations
 
 import json
+import re
 import selectors
 import socket
 import subprocess
 import sys
 import time
 
-MARK = b"from-the-lab-gst"  # what a ping is filled with: others ping this host too
+MARK = "lab-guest-was-here:"  # before each word: others talk to this host too
+ANOTHER_PROTOCOL = 253  # for experiments (RFC 3692): neither TCP nor UDP nor ICMP
 SETTLE_SECONDS = 0.5
+_WORD = re.compile(re.escape(MARK.encode()) + rb"([a-z0-9-]+)")
 
 
 class Sink:
-    """A context manager. address: where it listens; tcp, udp: its ports."""
+    """A context manager. address: where it listens, on every port; tcp: one that takes connections."""
 
     def __init__(self, address: str, *prefix: str) -> None:
         """prefix: what the program runs under, such as `ip netns exec NAME`."""
         self.address = address
         words = [*prefix, sys.executable, __file__, address]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.tcp, self.udp = json.loads(self._process.stdout.readline())
+        self.tcp = json.loads(self._process.stdout.readline())
 
     def heard(self) -> set[str]:
-        """What arrived since the last question, as words: tcp, udp, ping."""
+        """The words that arrived since the last question."""
         time.sleep(SETTLE_SECONDS)
         self._process.stdin.write("?\n")
         self._process.stdin.flush()
@@ -41,26 +44,27 @@ class Sink:
         self._process.wait(10)
 
 
+def raw(address: str, protocol: int) -> socket.socket:
+    """Hears each packet of that protocol which is for the address, also for ports where nobody listens."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_RAW, protocol)
+    made.bind((address, 0))
+    return made
+
+
 def main(address: str) -> None:
     tcp = socket.create_server((address, 0))
-    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    udp.bind((address, 0))
-    pings = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-    print(json.dumps([tcp.getsockname()[1], udp.getsockname()[1]]), flush=True)
+    protocols = (socket.IPPROTO_TCP, socket.IPPROTO_UDP, socket.IPPROTO_ICMP, ANOTHER_PROTOCOL)
+    print(tcp.getsockname()[1], flush=True)
     selector, arrived = selectors.DefaultSelector(), set()
-    for source in (tcp, udp, pings, sys.stdin):
+    for source in (tcp, sys.stdin, *(raw(address, protocol) for protocol in protocols)):
         selector.register(source, selectors.EVENT_READ)
+    taken = []  # kept open: what a connection says is heard by the raw socket
     while True:
         for key, _ in selector.select():
             if key.fileobj is tcp:
-                tcp.accept()[0].close()
-                arrived.add("tcp")
-            elif key.fileobj is udp:
-                udp.recv(100)
-                arrived.add("udp")
-            elif key.fileobj is pings:
-                if MARK in pings.recv(2000):
-                    arrived.add("ping")
+                taken.append(tcp.accept()[0])
+            elif key.fileobj is not sys.stdin:
+                arrived |= {word.decode() for word in _WORD.findall(key.fileobj.recv(70_000))}
             elif sys.stdin.readline():
                 print(json.dumps(sorted(arrived)), flush=True)
                 arrived.clear()

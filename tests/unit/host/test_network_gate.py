@@ -1,5 +1,6 @@
 """TESTS: the network filter as text; that it holds is seen in a real guest."""
 
+import xml.etree.ElementTree as ET
 from types import SimpleNamespace
 
 import pytest
@@ -54,6 +55,15 @@ def test_a_card_behind_a_filter_that_is_not_the_labs_is_said(lab):
     sealing = network_gate.sealing_filter(lab)
     assert network_gate.mode_now(lab, Libvirt("clean-traffic", sealing)) == network_gate.CHANGED
     assert network_gate.mode_now(lab, Libvirt(lab.name)) == network_gate.CHANGED
+
+
+def test_what_is_let_out_names_where_to_and_what_is_refused_names_the_guest(lab):
+    rules = ET.fromstring(network_gate.sealing_filter(lab)).iter("rule")
+    out = [(rule.get("action"), rule[0].attrib) for rule in rules if rule.get("direction") == "out"]
+    let_out = {attributes["dstipaddr"] for action, attributes in out if action == "accept"}
+    assert let_out == {lab.guest["lab_host_address"], "255.255.255.255"}
+    refused = [attributes["srcipaddr"] for action, attributes in out if action == "reject"]
+    assert refused == [lab.address] * 2 and len(out) == 5
 
 
 @pytest.mark.parametrize("content", ["0\n", None])
