@@ -1,5 +1,7 @@
-"""HOST: the key that each model call carries is sought wherever root in the guest could look: nowhere."""
+"""HOST: the key that each model call carries is sought in the guest, by root there and from here: nowhere."""
 
+import contextlib
+import json
 import mmap
 import shutil
 import socket
@@ -16,10 +18,9 @@ from labkit import config
 from labkit.gateway import process
 from labkit.guest import Hypervisor
 
-pytestmark = guest_lab.only_in_soak("four minutes")
-
 MODEL = "scripted/model"
 STEPS = 8
+KEY = guest_lab.CANARY.encode()
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +75,19 @@ class Wire(threading.Thread):
 
 
 def holds(path: Path, word: bytes) -> bool:
+    """A file that is gone by now holds nothing; one that is empty can't be mapped."""
+    if not path.exists() or not path.stat().st_size:
+        return False
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return content.find(word) >= 0
+
+
+def command_lines() -> list[bytes]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it ended
+            found.append(path.read_bytes())
+    return found
 
 
 def wait_for_steps(lab, inventory: str) -> None:
@@ -85,29 +97,57 @@ def wait_for_steps(lab, inventory: str) -> None:
         time.sleep(3)
 
 
-def test_the_key_is_in_no_memory_on_no_disk_and_on_no_wire_of_the_guest(lab, built, inventory, tmp_path):
-    words = ("run", "--minutes", "6", "--discard", "--detach", "--no-preflight", "--json")
+@pytest.fixture(scope="module")
+def paid(lab, built, inventory) -> dict:
+    """A session that pays with the key, while it runs: run, token, what went over the wire for some steps."""
+    words = ("run", "--minutes", "8", "--discard", "--detach", "--no-preflight", "--json")
     run_id = lab.lab(*words, "--inventory", inventory).json["run"]
     token = yaml.safe_load(lab.ssh("cat /etc/lab-harness/run.json"))["token"].encode()
-    key = guest_lab.CANARY.encode()
     with Hypervisor() as hypervisor:
-        with Wire(hypervisor.network(lab.config.name).bridgeName(), [token, key]) as wire:
-            wait_for_steps(lab, inventory)  # each of them was paid for with the key
-        assert wire.seen == {token}
-        lab.ssh("sync")
-        dump = tmp_path / "memory"
+        bridge = hypervisor.network(lab.config.name).bridgeName()
+    with Wire(bridge, [token, KEY]) as wire:
+        wait_for_steps(lab, inventory)
+    return {"run": run_id, "token": token, "wire": wire.seen}
+
+
+def test_the_key_is_on_no_wire_in_no_memory_and_on_no_disk_of_the_guest(lab, paid, tmp_path):
+    """The run's token is in each of these places: it shows that one looks where there is something to see."""
+    token, dump = paid["token"], tmp_path / "memory"
+    assert paid["wire"] == {token}
+    lab.ssh("sync")
+    with Hypervisor() as hypervisor:
         how = hypervisor.lib.VIR_DUMP_MEMORY_ONLY | hypervisor.lib.VIR_DUMP_LIVE
         hypervisor.domain(lab.config.name).coreDumpWithFormat(
             str(dump), hypervisor.lib.VIR_DOMAIN_CORE_DUMP_FORMAT_RAW, how
         )
-    # The run's token is in each of these places: it shows that one looks where there is something to see.
-    assert holds(dump, token) and not holds(dump, key)
+    assert holds(dump, token) and not holds(dump, KEY)
     dump.unlink()
     disks = [lab.config.disks_dir / name for name in ("system.qcow2", "data.qcow2")]
     assert [holds(disk, token) for disk in disks] == [True, False]
-    assert [holds(disk, key) for disk in disks] == [False, False]
+
+
+def test_the_key_is_in_no_file_of_the_lab_and_in_no_command_line_of_this_host(lab, paid):
+    """The frozen disks and the memory image, the gateway's record and logs, the guest's disks."""
+    files = [path for path in lab.config.dir.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert lab.config.set_dir / "ram.save" in files
+    assert [path for path in files if holds(path, KEY)] == []
+    lines = command_lines()
+    assert [line for line in lines if KEY in line] == [] and any(b"labkit" in line for line in lines)
+
+
+def test_root_in_the_guest_finds_the_runs_token_and_nowhere_the_key(lab, paid):
+    """After the tests from outside: this search leaves what it looks for in the guest's memory."""
+    typed = [word.hex()[::-1] for word in (paid["token"], KEY)]
+    said = lab.ssh(f"python3 - {' '.join(typed)}", stdin=guest_lab.SCRIPTS / "find_words.py", seconds=900)
+    found = json.loads(said.strip().splitlines()[-1])
+    assert [place for place, (_, key) in found.items() if key] == []
+    seen = {place for place, (token, _) in found.items() if token}
+    assert seen == {"traffic", "memory", "files"} and "environments" in found
+
+
+def test_the_key_is_in_no_file_of_the_run_that_is_collected(lab, paid, inventory):
     lab.lab("finish", "--inventory", inventory)
     lab.lab("watch", "--json", "--inventory", inventory, code=None, seconds=600)
     folder = Path(lab.lab("collect", "--json", "--inventory", inventory).json["folder"])
-    assert folder.name == run_id
-    assert not [path for path in folder.rglob("*") if path.is_file() and key in path.read_bytes()]
+    assert folder.name == paid["run"]
+    assert not [path for path in folder.rglob("*") if path.is_file() and KEY in path.read_bytes()]
