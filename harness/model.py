@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import threading
@@ -31,7 +32,8 @@ from harness.world import REAL, World
 
 ODD_REPLY_ATTEMPTS = 4
 NO_TIME = 0.01  # seconds: what is left of a deadline that was used up, in floating point
-FIRST_BACKOFF, LONGEST_BACKOFF = 0.25, 60.0  # seconds
+FIRST_BACKOFF, LONGEST_BACKOFF = 0.25, 60.0  # seconds, where no Retry-After asks for more
+LOOK_SECONDS = 1.0  # between two looks, in a pause, at what a person asks
 CONNECT_SECONDS = 10.0  # a host that does not even answer is an outage, not a slow reply
 
 
@@ -78,7 +80,7 @@ class Model:
 
         purpose: worker | inspector | digest | report. deadline: charged seconds for all attempts together
         (silence counts as if it were), each bounded by request_timeout_seconds of wall clock. patience:
-        seconds an outage may last.
+        seconds an outage may last, whatever Retry-After asks for.
         Raises ModelError, NoMoney, EndRun or Interrupted.
         """
         request = self._request(purpose, messages, tools, model or self.settings.model)
@@ -97,8 +99,7 @@ class Model:
                 is_over = ends - self.clock.elapsed() < NO_TIME
                 if is_over and failure.kind in (*ODD_REPLIES, SILENCE):
                     raise ModelError(failure.kind, failure.text) from failure
-                left = min(patience - (self.clock.now() - began), self.hurry())
-                self._give_up_or_wait(failure, attempt, odd, left)
+                self._give_up_or_wait(failure, attempt, odd, patience - (self.clock.now() - began))
 
     def _request(self, purpose: str, messages: list[dict], tools: list[dict] | None, model: str) -> Request:
         body = {
@@ -168,19 +169,25 @@ class Model:
         outage = failure.kind in OUTAGES
         if not outage and (failure.kind not in ODD_REPLIES or odd >= ODD_REPLY_ATTEMPTS):
             raise ModelError(failure.kind, failure.text)
-        pause = max(failure.retry_after, FIRST_BACKOFF * 2 ** min(attempt - 1, 8))
-        pause = min(pause, LONGEST_BACKOFF, max(0.0, self.clock.wall_remaining()))
-        if pause > patience:
-            raise ModelError(failure.kind, f"{failure.text} (given up after {attempt} attempts)")
-        if self.clock.wall_remaining() <= 0:
-            raise EndRun("wall limit reached")
-        if outage:
-            with self.clock.uncharged():
-                self.clock.wait(pause, self.stop)
-        else:
-            self.clock.wait(pause, self.stop)
+        pause = max(failure.retry_after, min(FIRST_BACKOFF * 2 ** min(attempt - 1, 8), LONGEST_BACKOFF))
+        wall = max(0.0, self.clock.wall_remaining())
+        is_last = min(pause, wall) > patience  # it waits all the same: the next call would come too early
+        with self.clock.uncharged() if outage else contextlib.nullcontext():
+            self._wait(min(pause, max(0.0, patience), wall), failure)
         if self.stop.is_set():
             raise Interrupted("asked to stop while waiting for the model")
+        if is_last:
+            raise ModelError(failure.kind, f"{failure.text} (given up after {attempt} attempts)")
+        if self.clock.wall_remaining() < NO_TIME:
+            raise EndRun("wall limit reached")
+
+    def _wait(self, pause: float, failure: Failure) -> None:
+        """In slices: a person who wants the run to finish is heard meanwhile, one who stops it as well."""
+        while pause > 0 and not self.stop.is_set():
+            if pause > self.hurry():
+                raise ModelError(failure.kind, f"{failure.text} (given up: the session is to finish)")
+            self.clock.wait(min(pause, LOOK_SECONDS), self.stop)
+            pause -= LOOK_SECONDS
 
     def _send(self, body: bytes, limit: float) -> Any:
         self.ready()

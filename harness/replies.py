@@ -6,6 +6,7 @@ import json
 import math
 import time
 from dataclasses import dataclass, field
+from email.utils import mktime_tz, parsedate_tz
 from typing import Any
 
 from harness.money import Usage
@@ -16,6 +17,7 @@ ODD_REPLIES = ("deadline", "empty", "html", "in_body_error", "malformed")  # tri
 UNANSWERED = ("connection", SILENCE)  # outages in which nobody answered: the attempt is not charged either
 GATEWAY = "lab_gateway"  # the type of the gateway's own errors; a provider's come through as they are
 ENDINGS = {"budget_exhausted": "budget exhausted", "run_ended": "wall limit reached"}  # stop reasons
+LONGEST_ASKED = 86_400.0  # seconds of a Retry-After that is believed; beyond, it is as if none were there
 # Behind these the work may have been done and billed: statuses (the gateway's list), and its own word.
 MAYBE_DONE, CUT_OFF = (408, 504, 522, 524), "cut"
 # The gateway's own words for an outage: no provider answered.
@@ -88,9 +90,23 @@ def _from_status(error: Any) -> Failure:
 
 
 def _seconds(headers: Any) -> float:
+    """What Retry-After asks for, in seconds or as a date; 0 where it asks for nothing that can be meant.
+
+    A date is taken from the answer's own Date: the guest's wall clock may be off by a day.
+    """
+    told = headers.get("retry-after", "")
     try:
-        return max(0.0, float(headers.get("retry-after", "0")))
+        wait = float(told)
     except ValueError:
+        wait = _epoch(told) - (_epoch(headers.get("date", "")) or time.time())
+    return wait if 0 < wait <= LONGEST_ASKED else 0.0
+
+
+def _epoch(date: str) -> float:
+    """0 for what is no date of HTTP."""
+    try:
+        return float(mktime_tz(parsedate_tz(date)))
+    except (TypeError, ValueError, LookupError, OverflowError):
         return 0.0
 
 

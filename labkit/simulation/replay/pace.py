@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
 
-from harness.model import FIRST_BACKOFF, LONGEST_BACKOFF
-from harness.replies import ODD_REPLIES, UNANSWERED
+from harness.model import FIRST_BACKOFF
+from harness.replies import LONGEST_ASKED, ODD_REPLIES, UNANSWERED
 
 FAILED = "step failed: "  # how such an event begins; harness/failed_steps.py
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # seconds, doubled with each failed step in a row, as there
@@ -40,10 +40,10 @@ def followed(requests: list[dict]) -> dict[int, dict]:
 def waited(row: dict, after: dict | None) -> float:
     """Seconds between two attempts by the wall clock, where they are more than the harness's own backoff.
 
-    Of a call that was given up: the longest that the harness would wait, which was too long for that call.
+    Of a call that was given up: the longest that a server may ask for, which is too long for any call.
     """
     if after is None:
-        return LONGEST_BACKOFF
+        return LONGEST_ASKED
     gap = seconds(after["timestamp"]) - seconds(row["timestamp"]) - (after["latency_seconds"] or 0.0)
     return max(0.0, round(gap)) if gap > _backoff(row) + 1 else 0.0
 
