@@ -22,6 +22,7 @@ from labkit.gateway import process
 from labkit.gateway.events import EventTail
 
 ROOT = Path(__file__).parents[2]
+STEPPED = Path(__file__).with_name("stepped_harness.py")
 TOKEN = "verification-test-run-token-77aa"
 NONCE = "5f3a" * 8
 FOLDERS = ("workspace/notes", "workspace/scripts", "workspace/tools", "tmp", "trash", "telemetry", "mirror")
@@ -67,15 +68,20 @@ class Lab:
     def start_gateway(self) -> None:
         process.start(self.gateway, self.config)
 
-    def start_harness(self) -> subprocess.Popen:
-        command = [sys.executable, "-m", "harness", str(self.base / "run.json")]
+    def start_harness(self, step_seconds: float | None = None) -> subprocess.Popen:
+        """step_seconds: on a clock that each call of the Worker moves on so far, and nothing else."""
+        stepped = [str(STEPPED), str(step_seconds)]
+        what = ["-m", "harness"] if step_seconds is None else stepped
+        command = [sys.executable, *what, str(self.base / "run.json")]
         log = open(self.base / "harness.log", "ab")  # noqa: SIM115 - the process holds it
-        return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        about = {"cwd": ROOT, "env": os.environ | {"PYTHONPATH": str(ROOT)}}
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **about)
 
-    def run(self) -> None:
+    def run(self, step_seconds: float | None = None) -> None:
         """A whole session, from start to sealed."""
         self.start_gateway()
-        assert self.start_harness().wait(100) == 0, (self.base / "harness.log").read_text()[-2000:]
+        ended = self.start_harness(step_seconds).wait(100)
+        assert ended == 0, (self.base / "harness.log").read_text()[-2000:]
 
     def kill(self, harness: subprocess.Popen) -> None:
         os.killpg(harness.pid, signal.SIGKILL)

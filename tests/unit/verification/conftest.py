@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from labkit import sums
 from labkit.gateway import process
 from labkit.verification.findings import Report
 from labkit.verification.verify import examine
+
+COUNTED_STEPS = 32
 
 
 @dataclass
@@ -59,6 +62,27 @@ class Copy:
         return examine(self.folder)
 
 
+class Bench:
+    """A copy that is put back before each try."""
+
+    def __init__(self, copy: Copy, names: list[str]) -> None:
+        self.copy, self.names = copy, names
+        self.kept = {name: (copy.folder / name).read_bytes() for name in [*names, "summary.json"]}
+
+    def first(self, change: Callable[[], object]) -> tuple[str, str]:
+        """(kind, record) of the first that `lab verify` finds after the change; two empty texts: nothing."""
+        for name, data in self.kept.items():
+            (self.copy.folder / name).write_bytes(data)
+        change()
+        self.copy.seal()
+        report = self.copy.examine()
+        return (report.first.kind, report.first.record) if report.first else ("", "")
+
+    def sql(self, *statements: str) -> None:
+        for name in self.names:
+            self.copy.sql(*statements, database=name)
+
+
 @pytest.fixture(scope="session")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a session that ended by itself. Nobody changes it."""
@@ -70,9 +94,33 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return lab.collect()
 
 
-@pytest.fixture
-def copy(honest: Path) -> Iterator[Copy]:
+@pytest.fixture(scope="session")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with as many steps on each machine: what is done to each of its records takes as long."""
+    lab = Lab(tmp_path_factory.mktemp("counted"), minutes=1.0)
+    try:
+        lab.run(step_seconds=60.0 / COUNTED_STEPS)
+    finally:
+        process.stop(lab.gateway)
+    return lab.collect()
+
+
+@contextlib.contextmanager
+def copied(run: Path) -> Iterator[Copy]:
     """In memory where there is such a place: a forger's fsyncs prove nothing."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None, prefix="lab-verify-") as folder:
-        yield Copy(Path(shutil.copytree(honest, Path(folder) / RUN_ID)))
+        yield Copy(Path(shutil.copytree(run, Path(folder) / RUN_ID)))
+
+
+@pytest.fixture
+def copy(honest: Path) -> Iterator[Copy]:
+    with copied(honest) as copy:
+        yield copy
+
+
+@pytest.fixture
+def bench(counted: Path) -> Iterator[Callable[..., Bench]]:
+    """Makes a Bench; names: the files that are changed in each try."""
+    with copied(counted) as copy:
+        yield lambda *names: Bench(copy, list(names))
