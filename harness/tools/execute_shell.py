@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from harness import shell_rules
 from harness.shell_gate import gated_by
 from harness.text import clean, unquoted, untrusted
 from harness.tools.base import Desk, Outcome, schema
-from harness.tools.process import Finished, run_command
+from harness.tools.process import run_command
 
 NAME = "execute_shell"
 SCHEMA = schema(
@@ -54,5 +56,5 @@ def _reviewed(command: str, word: str, desk: Desk) -> Outcome:
         why = f"Reason: {unquoted(after.reason)}. {PERMITTED}"
         text = f"The command ran ({done.ending}), but its output is withheld. {why}"
         return Outcome(text, after.status, after.reason)
-    shown = Finished(untrusted(done.output, f"output of: {command[:120]}", desk.world.mark()), done.ending)
-    return Outcome(shown.told(), after.status, after.reason)
+    wrapped = untrusted(done.output, f"output of: {command[:120]}", desk.world.mark())
+    return Outcome(replace(done, output=wrapped).told(), after.status, after.reason)

@@ -22,6 +22,11 @@ MOST = 64_000_000_000  # bytes at which a command is stopped: a hole costs no sp
 WHOLE = 1_000_000  # bytes up to which an output is read whole; beyond, its two ends
 BLOCK = 4096
 PUNCH_HOLE, KEEP_SIZE = 2, 1
+# Behind a reviewed output, outside the block of what came from outside: it is the harness that says so.
+NOT_KEPT = (
+    "; what was left out of its output was not reviewed and cannot be read: "
+    "run it again for less, with grep, head or tail behind it"
+)
 
 
 @dataclass
@@ -32,6 +37,7 @@ class Output:
     path: Path
     where: str
     holed: int = 0  # up to which byte the hole reaches
+    is_cut: bool = False  # the text that was last asked for is not all of it
 
     def bound(self) -> str:
         """Called again and again while the command runs. A sentence once it has to be stopped."""
@@ -47,7 +53,9 @@ class Output:
         return ""
 
     def note(self) -> str:
-        """What is missing of the file itself, in words."""
+        """What is missing, in words: of the file itself, or of a text that stands nowhere else."""
+        if not self.where:
+            return NOT_KEPT if self.is_cut else ""
         size = os.fstat(self.sink).st_size
         if not self.holed:
             return ""
@@ -58,9 +66,12 @@ class Output:
         """About `limit` characters: cleaned, and cut between characters."""
         size = self.path.stat().st_size
         rest = f"; the whole text is in {self.where}" if self.where else ""
+        self.is_cut = size > WHOLE
         with open(self.path, "rb") as file:
             if size <= WHOLE:
-                return clip(decode(file.read()), limit, self.where)
+                whole = decode(file.read())
+                self.is_cut = len(whole) > limit
+                return clip(whole, limit, self.where)
             reach = min(limit * 4, size // 2)
             head = file.read(reach)
             file.seek(size - reach)

@@ -35,14 +35,17 @@ _BASH = ("/bin/bash", "--noprofile", "--norc", "-c")
 
 @dataclass(frozen=True)
 class Finished:
-    """output: cleaned and cut text. ending: how the command ended, such as 'exit code 0'."""
+    """output: cleaned and cut text. ending: how the command ended, such as 'exit code 0'. missing: of the
+    output, a clause behind that.
+    """
 
     output: str
     ending: str
+    missing: str = ""
 
     def told(self) -> str:
         return (
-            f"{self.output.rstrip()}\n[{self.ending}]"
+            f"{self.output.rstrip()}\n[{self.ending}{self.missing}]"
             if self.output.strip()
             else f"[no output, {self.ending}]"
         )
@@ -64,7 +67,7 @@ def run_command(command: str, desk: Desk, shown: bool, read_only: bool = False) 
                 ending = _really(command, desk, output, limit, read_only)
             text = output.text(desk.settings.output_limit_chars)
             desk.kept.add(output.path, f"{name}.txt")
-            return Finished(text, ending + output.note())
+            return Finished(text, ending, output.note())
     except OSError as error:  # no room for its output, or no right to begin it
         return Finished("", f"could not be started: {error.strerror or error}")
 

@@ -159,6 +159,19 @@ def test_the_command_and_its_output_are_reviewed_when_it_names_the_network(desk)
     assert (done.status, done.reason) == ("ALLOW", "because")
 
 
+@pytest.mark.parametrize("lines", [5000, 1_000_000])
+def test_a_reviewed_output_that_was_cut_says_so_in_the_harness_words_and_how_to_see_more(desk, lines):
+    desk.inspector = Gate("ALLOW", "ALLOW", "ALLOW", "ALLOW")
+    told = shell(desk, f"seq 1 {lines}; : curl").text
+    assert "left out here]" in desk.inspector.asked[1].material
+    inside, outside = told.split("</untrusted_web_content")
+    assert "read_file" not in told and str(desk.settings.paths.shown_outputs) not in told
+    assert "not reviewed" in outside and "not reviewed" not in inside
+    assert os.listdir(desk.settings.paths.shown_outputs) == []
+    whole = shell(desk, f"seq 1 {lines} | tail -n 3; : curl").text
+    assert f"\n{lines}\n" in whole and "not reviewed" not in whole
+
+
 def test_a_refused_command_is_not_run(desk):
     desk.inspector = Gate("BLOCK")
     done = shell(desk, "touch ran; curl x")
@@ -174,6 +187,8 @@ def test_refused_output_is_withheld_and_lies_nowhere_the_worker_can_read(desk):
     assert "exit code 0" in done.text
     assert done.status == "BLOCK"
     shown = desk.settings.paths.shown_outputs
+    desk.inspector = Gate("ALLOW", "BLOCK")
+    assert "run it again for less" not in shell(desk, "seq 1 5000; : curl").text
     assert not any("poison-42" in path.read_text() for path in shown.iterdir())
 
 
