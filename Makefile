@@ -46,7 +46,7 @@ test-realmodel: setup
 
 # -s: a guest takes minutes, and what `lab` says meanwhile is the sign of life.
 test-guest: setup
-	$(PYTHON) -m pytest -s -v --timeout=1200 tests/guest
+	$(PYTHON) -m pytest -s -v --timeout=3300 tests/guest
 
 lint: setup
 	$(PYTHON) -m ruff check .
@@ -68,7 +68,7 @@ soak-engine: setup
 
 # All guest tests, with those that are passed over otherwise.
 soak-guest: setup
-	LAB_TEST_SOAK=1 $(PYTHON) -m pytest -s -v --timeout=2400 tests/guest
+	LAB_TEST_SOAK=1 $(PYTHON) -m pytest -s -v --timeout=3300 tests/guest
 
 bench: setup
 	./lab up

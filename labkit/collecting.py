@@ -76,7 +76,7 @@ def collect(
         reason = _ask(lab, folder, target, stop, on_task)
     if not reason:
         return target
-    if not stop:
+    if not stop and presence.state_of(lab.name) == "running":  # libvirt takes a while to see that QEMU died
         _refuse_while_alive(lab, folder, reason)
     return _from_disks(lab, folder, target, reason, say)
 

@@ -108,10 +108,11 @@ class Shell:
 
     @contextlib.contextmanager
     def _answering(self, seconds: float) -> Iterator[None]:
+        ends = time.monotonic() + seconds
         try:
             yield
         except (self._paramiko.SSHException, OSError, EOFError) as error:
-            is_late = isinstance(error, TimeoutError)
+            is_late = isinstance(error, TimeoutError) or time.monotonic() >= ends
             what = (
                 f"did not finish a command within {seconds:.0f} s" if is_late else "broke the connection off"
             )

@@ -95,7 +95,7 @@ def nothing(lab):
 @pytest.fixture(scope="session")
 def built(lab):
     """What `lab up --json` answered; the guest has a verified snapshot and is off."""
-    return lab.lab("up", "--json", seconds=1150).json
+    return lab.lab("up", "--json", seconds=3000).json
 
 
 @dataclass(frozen=True)

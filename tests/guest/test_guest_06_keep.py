@@ -16,7 +16,7 @@ def kept(lab, collected):
     """A `lab run --keep` in the foreground: its thread, and what the command did once it is over."""
     done = []
     words = ("run", "--keep", "--model", "rehearsal", "--minutes", LONG_MINUTES, "--json")
-    thread = threading.Thread(target=lambda: done.append(lab.lab(*words, code=None)))
+    thread = threading.Thread(target=lambda: done.append(lab.lab(*words, code=None, seconds=1800)))
     thread.start()
     yield thread, done
     if thread.is_alive():
@@ -30,7 +30,8 @@ def working(lab, kept, collected):
     deadline = time.monotonic() + 480
     while time.monotonic() < deadline and kept[0].is_alive():
         known = lab.lab("status", "--json").json
-        if known["run"] not in (None, collected.name) and known["step"] >= 3:
+        is_ours = known["run"] not in (None, collected.name)
+        if is_ours and known["step"] >= 3 and known["at_work"] is None:  # its start is over and holds no lock
             return known
         time.sleep(3)
     raise AssertionError("the second session did not get going")

@@ -100,7 +100,7 @@ def wait_for_steps(lab, inventory: str) -> None:
 @pytest.fixture(scope="module")
 def paid(lab, built, inventory) -> dict:
     """A session that pays with the key, while it runs: run, token, what went over the wire for some steps."""
-    words = ("run", "--minutes", "8", "--discard", "--detach", "--no-preflight", "--json")
+    words = ("run", "--minutes", "30", "--discard", "--detach", "--no-preflight", "--json")
     run_id = lab.lab(*words, "--inventory", inventory).json["run"]
     token = yaml.safe_load(lab.ssh("cat /etc/lab-harness/run.json"))["token"].encode()
     with Hypervisor() as hypervisor:

@@ -57,7 +57,7 @@ def steps(lab) -> int:
 @pytest.fixture(scope="module")
 def session(lab, built) -> Path:
     """The gateway's folder of a session that is at its third step."""
-    words = ("run", "--model", "rehearsal", "--minutes", "8", "--discard", "--detach", "--json")
+    words = ("run", "--model", "rehearsal", "--minutes", "30", "--discard", "--detach", "--json")
     folder = lab.config.gateway_dir / lab.lab(*words).json["run"]
     wait_for("step 3", 240, lambda: steps(lab) >= 3)
     return folder

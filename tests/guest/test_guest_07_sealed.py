@@ -3,21 +3,18 @@
 import contextlib
 import json
 import socket
-import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import guest_lab
+import other_machine
 import pytest
-from free_network import free_network
 from sink import ANOTHER_PROTOCOL, MARK, Sink
 
 from labkit import network_gate, snapshot
 from labkit.guest import Hypervisor
 
-NEIGHBOUR = "labtest-neighbour"
 SO_RCVBUFFORCE = 33  # linux/socket.h; Python has no name for it
 
 
@@ -32,40 +29,17 @@ def sealed_guest(lab, built):
     network_gate.switch(config, network_gate.OPEN)
 
 
-@contextlib.contextmanager
-def neighbour() -> Iterator[tuple[str, str]]:
-    """A network beside this host with a machine in it, for the block. Yields this host's address, its."""
-    found = free_network(200)
-    ours, theirs = found["lab_host_address"], found["lab_guest_address"]
-    inside = f"ip netns exec {NEIGHBOUR}"
-    commands = (
-        f"ip netns add {NEIGHBOUR}",
-        f"ip link add labt-host type veth peer name labt-far netns {NEIGHBOUR}",
-        f"ip addr add {ours}/24 dev labt-host",
-        "ip link set labt-host up",
-        f"{inside} ip addr add {theirs}/24 dev labt-far",
-        f"{inside} ip link set labt-far up",
-        f"{inside} ip link set lo up",
-        f"{inside} ip route add default via {ours}",
-    )
-    subprocess.run(["ip", "netns", "delete", NEIGHBOUR], capture_output=True)  # of a run that was killed
-    try:
-        for command in commands:
-            subprocess.run(command.split(), check=True)
-        yield ours, theirs
-    finally:
-        subprocess.run(["ip", "netns", "delete", NEIGHBOUR], check=True)
-
-
 @pytest.fixture(scope="module")
 def sinks(sealed_guest):
     """What to reach: this host in the lab's network, this host elsewhere, another machine."""
+    if reason := other_machine.why_not():
+        pytest.skip(reason)
     at_home = sealed_guest.guest["lab_host_address"]
-    with neighbour() as (elsewhere, another), contextlib.ExitStack() as stack:
+    with other_machine.connected() as other, contextlib.ExitStack() as stack:
         yield [
             stack.enter_context(Sink(at_home)),
-            stack.enter_context(Sink(elsewhere)),
-            stack.enter_context(Sink(another, "ip", "netns", "exec", NEIGHBOUR)),
+            stack.enter_context(Sink(other.here)),
+            stack.enter_context(Sink(other.there, "ip", "netns", "exec", other.name)),
         ]
 
 

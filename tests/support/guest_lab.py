@@ -132,7 +132,7 @@ class GuestLab:
 
     def as_worker(self, script: str) -> str:
         """A script of tests/guest/scripts, run in the guest as the Worker. Returns its last line."""
-        done = self.lab("ssh", "--", "sudo -n -H -u worker sh -s", stdin=SCRIPTS / script, seconds=900)
+        done = self.lab("ssh", "--", "sudo -n -H -u worker sh -s", stdin=SCRIPTS / script, seconds=2000)
         return done.out.strip().splitlines()[-1]
 
     def playbook(self, name: str, *options: str, fast: bool = True) -> Done:

@@ -60,16 +60,17 @@ def main(address: str) -> None:
         selector.register(source, selectors.EVENT_READ)
     taken = []  # kept open: what a connection says is heard by the raw socket
     while True:
-        for key, _ in selector.select():
-            if key.fileobj is tcp:
+        ready = [key.fileobj for key, _ in selector.select()]
+        for source in ready:
+            if source is tcp:
                 taken.append(tcp.accept()[0])
-            elif key.fileobj is not sys.stdin:
-                arrived |= {word.decode() for word in _WORD.findall(key.fileobj.recv(70_000))}
-            elif sys.stdin.readline():
-                print(json.dumps(sorted(arrived)), flush=True)
-                arrived.clear()
-            else:
+            elif source is not sys.stdin:
+                arrived |= {word.decode() for word in _WORD.findall(source.recv(70_000))}
+        if ready == [sys.stdin]:  # all that came before the question was heard
+            if not sys.stdin.readline():
                 return
+            print(json.dumps(sorted(arrived)), flush=True)
+            arrived.clear()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import httpx2
 import pytest
 from gateway_in_process import GUEST, TOKEN, InProcess, ScriptedProvider, answer
 
+from labkit.gateway import budget
+
 PRICES = {"price_input_per_mtok": 100.0, "price_output_per_mtok": 200.0, "max_completion_tokens": 100}
 POINTS = (
     "connect refused",
@@ -165,7 +167,13 @@ def test_a_guest_that_hangs_up_in_a_stream_is_charged_the_worst_case(paid):
     assert line["status"] == "cut" and line["charged_usd"] >= 100 * 200 / 1e6
 
 
-def test_the_day_caps_all_runs_of_the_host_together(paid, tmp_path):
+@pytest.fixture
+def one_day(monkeypatch):
+    """Midnight does not come while a test runs."""
+    monkeypatch.setattr(budget, "now_utc", lambda: "2026-01-02T12:00:00Z")
+
+
+def test_the_day_caps_all_runs_of_the_host_together(paid, tmp_path, one_day):
     bank = Bank(random.Random(2))
     day = {"day_budget_usd": 1.0, "days_dir": str(tmp_path / "spending"), "budget_usd": 100.0}
     runs = [paid(bank, f"run-{n}", run_id=f"20261129-201202-00000{n}", **day) for n in range(3)]
@@ -176,7 +184,7 @@ def test_the_day_caps_all_runs_of_the_host_together(paid, tmp_path):
     assert refused["code"] == "budget_exhausted" and "run_day_budget_usd" in refused["message"]
 
 
-def test_the_days_money_survives_a_restart_and_a_lost_file(paid, tmp_path):
+def test_the_days_money_survives_a_restart_and_a_lost_file(paid, tmp_path, one_day):
     bank = Bank(random.Random(3))
     day = {"day_budget_usd": 1.0, "days_dir": str(tmp_path / "spending"), "budget_usd": 100.0}
     gateway = paid(bank, **day)
@@ -202,7 +210,7 @@ def test_the_rehearsals_pretended_dollars_are_no_days_money(paid, tmp_path):
     assert not (tmp_path / "spending").exists()
 
 
-def test_a_days_file_that_cannot_be_read_is_not_taken_for_nothing(paid, tmp_path):
+def test_a_days_file_that_cannot_be_read_is_not_taken_for_nothing(paid, tmp_path, one_day):
     bank = Bank(random.Random(6))
     gateway = paid(bank, day_budget_usd=1.0, days_dir=str(tmp_path / "spending"))
     gateway.chat()

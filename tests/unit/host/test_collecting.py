@@ -97,6 +97,15 @@ def test_a_mute_guest_whose_session_still_sends_events_is_left_alone_until_told(
     assert collecting.collect(mute, folder, stop=True).is_dir() and running.state("unit") == "off"
 
 
+def test_a_guest_that_dies_while_it_is_asked_is_read(mute, folder, running, alive, monkeypatch):
+    def dies(*_):
+        running.stop("unit")
+        return "it breaks off"
+
+    monkeypatch.setattr(collecting, "_why_it_cannot_be_asked", dies)
+    assert (collecting.collect(mute, folder) / "workspace/notes/find.md").is_file()
+
+
 def test_a_session_is_asked_to_stop_in_the_name_of_who_collects(mute, folder, running, alive):
     heard = []
     collecting.ask_to_stop(mute, folder, heard.append)

@@ -224,6 +224,8 @@ def test_the_playbook_of_a_container_with_the_same_paths_is_let_be(tmp_path):
     with subprocess.Popen(sleeping, env=os.environ | leftovers.mark(tmp_path)) as process:
         comm = leftovers.PROC / str(process.pid) / "comm"
         while comm.read_text().strip() != "sleep":
+            if process.poll() is not None:
+                pytest.skip("this machine makes no mount namespace")
             time.sleep(0.02)
         assert leftovers.end(tmp_path) == 0 and process.poll() is None
         process.kill()
