@@ -56,7 +56,7 @@ def _repair(lab: Lab, run_id: str) -> int:
             return 0
         with contextlib.suppress(LabError):  # a guest that is off is booted by the resume
             _end_harness(lab)
-        resume.resume(lab, run_id, Progress())
+        resume.resume(lab, run_id, Progress(), by_person=False)
     print("the run goes on")
     return 0
 

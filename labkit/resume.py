@@ -69,9 +69,10 @@ class Held:
     boot_id: str = ""
 
 
-def resume(lab: Lab, which: str, progress: Progress) -> Path:
+def resume(lab: Lab, which: str, progress: Progress, by_person: bool = True) -> Path:
     """Go on with run `which` (a run_id, its beginning, or `last`). Returns the gateway's folder.
 
+    by_person: then the wall limit does not count how long the run lay still; at a repair by itself it does.
     A session that still runs is left alone and keeps its token; only its gateway is started. Raises LabError:
     the run is another one, sealed, collected, or its overlays are gone.
     """
@@ -91,7 +92,7 @@ def resume(lab: Lab, which: str, progress: Progress) -> Path:
         progress.say("ending the gateway that is there, to start it anew on its record")
     process.stop(folder)
     token = None if held.active else secrets.token_urlsafe(32)
-    _start_gateway(lab, folder, _continued(folder, config, held, token), progress)
+    _start_gateway(lab, folder, _continued(folder, config, held, token, by_person), progress)
     if token:
         _start_session(lab, folder, token, progress)
     return folder
@@ -191,10 +192,13 @@ def held_from(said: str, name: str) -> Held:
         ) from error
 
 
-def _continued(folder: Path, config: GatewayConfig, held: Held, token: str | None) -> GatewayConfig:
-    """The same settings, and the guest's boot of now; the time of standstill is no part of the wall limit."""
-    downtime = config.downtime_seconds + max(0.0, time.time() - _last_sign(folder, config))
-    changes: dict[str, Any] = {"downtime_seconds": round(downtime, 1), "boot_id": boot.named(held.boot_id)}
+def _continued(
+    folder: Path, config: GatewayConfig, held: Held, token: str | None, by_person: bool = True
+) -> GatewayConfig:
+    """The same settings, and the guest's boot of now; a person forgives the run its time of standstill."""
+    stood_still = max(0.0, time.time() - _last_sign(folder, config)) if by_person else 0.0
+    downtime = round(config.downtime_seconds + stood_still, 1)
+    changes: dict[str, Any] = {"downtime_seconds": downtime, "boot_id": boot.named(held.boot_id)}
     if token:
         changes["token_sha256"] = token_hash(token)
     return dataclasses.replace(config, **changes)

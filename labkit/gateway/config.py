@@ -51,7 +51,7 @@ class GatewayConfig:
     started_at: str = dataclasses.field(default_factory=now_utc)
     key_file: str = ""  # empty: ~/.config/vm-lab/<provider>.key
     rehearsal_latency_seconds: float = 0.3
-    downtime_seconds: float = 0.0  # in which a resumed run stood still; no part of its wall limit
+    downtime_seconds: float = 0.0  # that a person who resumed the run forgave; no part of its wall limit
     nonce: str = ""  # of this start of the run; telemetry of another one is refused. Empty: none is asked for
     boot_id: str = ""  # of the guest, as the host saw it when it started the session; empty: it did not
     guest_address: str = ""  # the only source the token is good from; empty: any

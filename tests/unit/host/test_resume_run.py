@@ -113,6 +113,13 @@ def test_the_gateway_goes_on_with_the_same_settings_and_no_time_lost(folder):
     assert dataclasses.replace(after, downtime_seconds=0.0) == before
 
 
+def test_a_repair_without_a_person_does_not_move_the_wall_limit(folder):
+    before = dataclasses.replace(
+        GatewayConfig.load(folder), started_at="2020-01-01T00:00:00+00:00", downtime_seconds=7.0
+    )
+    assert resume._continued(folder, before, HELD, None, by_person=False) == before
+
+
 @pytest.mark.parametrize("told", ["", "no boot id", f"{BOOT}\n{BOOT}"])
 def test_the_gateway_is_told_the_guests_boot_of_now_or_that_it_is_not_known(folder, told):
     before = dataclasses.replace(GatewayConfig.load(folder), boot_id="an-earlier-boot")
