@@ -157,7 +157,7 @@ class Model:
         cost: float | None,
     ) -> None:  # fmt: skip
         row |= {"step_number": self.recorder.step, "status": status, "detail": detail[:500]}
-        row |= {"finish_reason": finish, "cost_usd": cost}
+        row |= {"finish_reason": finish, "cost_usd": cost, "cost_source": self.purse.source(usage, cost)}
         row |= {"prompt_tokens": usage.prompt, "completion_tokens": usage.completion}
         row |= {"cached_tokens": usage.cached, "reasoning_tokens": usage.reasoning}
         row |= {"latency_seconds": round(self.clock.now() - began, 3)}

@@ -64,6 +64,15 @@ class Purse:
             return None
         return usage.prompt * self.price_in + usage.completion * self.price_out
 
+    @staticmethod
+    def source(usage: Usage, cost: float | None) -> str | None:
+        """Where the cost of a call with this usage is from: a word of api_requests.cost_source."""
+        if cost is None:
+            return None
+        if usage.cost is not None:
+            return "billed"
+        return "free" if usage.prompt is None else "price table"
+
     def settle(self, cost: float | None, worst: float) -> None:
         if cost is None:
             self.unknown += worst

@@ -34,10 +34,18 @@ def connect(path: Path, synchronous: str, busy_ms: int = BUSY_MS) -> sqlite3.Con
         db.execute(f"PRAGMA synchronous={synchronous}")
         db.execute(f"PRAGMA cache_size=-{CACHE_KB}")
         db.executescript(SCHEMA.read_text(encoding="utf-8"))
+        _complete(db)
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _complete(db: sqlite3.Connection) -> None:
+    """A run that an earlier harness began may go on with this one: its tables lack what came since."""
+    known = {column[1] for column in db.execute("PRAGMA table_info(api_requests)")}
+    if "cost_source" not in known:
+        db.execute("ALTER TABLE api_requests ADD COLUMN cost_source TEXT")
 
 
 class Mirror:

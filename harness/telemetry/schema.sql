@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS execution_logs (
     prompt_tokens INTEGER,   -- tokens and cost of a model call stand on exactly one row
     completion_tokens INTEGER,
     cached_tokens INTEGER,   -- a subset of prompt_tokens
-    cost_usd REAL            -- as billed; NULL means unknown, not free
+    cost_usd REAL            -- as in api_requests, which says where it is from; NULL means unknown, not free
 );
 
 CREATE TABLE IF NOT EXISTS file_registry (
@@ -33,7 +33,10 @@ CREATE TABLE IF NOT EXISTS session_state (
     updated_at DATETIME DEFAULT CURRENT_TIMESTAMP
 );
 
--- Ours. One row an attempt to reach a model, failed ones included.
+-- Ours. One row an attempt to reach a model, failed ones included. cost_source tells where cost_usd is from:
+-- billed (the provider stated it) | price table (it did not: tokens at the run's prices) | free (refused, or nobody
+-- was reached) | NULL (unknown, or recorded before there was this column). What is added to a table stands at its
+-- end, without a comment: an earlier run's table gets it there when it is opened again.
 CREATE TABLE IF NOT EXISTS api_requests (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     timestamp DATETIME DEFAULT CURRENT_TIMESTAMP,
@@ -49,7 +52,8 @@ CREATE TABLE IF NOT EXISTS api_requests (
     cached_tokens INTEGER,
     reasoning_tokens INTEGER, -- a subset of completion_tokens
     cost_usd REAL,           -- NULL: unknown
-    latency_seconds REAL
+    latency_seconds REAL,
+    cost_source TEXT
 );
 
 -- Ours. The exact bytes each model was given, once a run.

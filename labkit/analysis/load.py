@@ -29,6 +29,8 @@ REFERENCE_TABLES = {
     "file_registry": ("id", "timestamp", "file_path", "file_type", "version"),
     "session_state": ("key", "value", "updated_at"),
 }
+# Columns that records of an earlier kit lack: table -> name and type. They are empty there.
+ADDED_LATER = {"api_requests": ("cost_source", "VARCHAR")}
 TIMEOUT_SECONDS = 30.0
 MAX_ROWS = 1_000_000
 MEMORY_LIMIT = "2GB"
@@ -156,9 +158,17 @@ def _load(path: Path, target: duckdb.DuckDBPyConnection) -> list[str]:
         names = sqlite_file.tables(source)
         _check_reference(path, {name: columns.of_table(source, name) for name in names})
         try:
-            return [note for name in names for note in columns.copy_table(source, target, name)]
+            notes = [note for name in names for note in columns.copy_table(source, target, name)]
+            _complete(target, names)
+            return notes
         except duckdb.Error as error:
             raise LabError(f"{path} cannot be loaded: {_first_lines(error)}", "", EVIDENCE) from error
+
+
+def _complete(target: duckdb.DuckDBPyConnection, names: list[str]) -> None:
+    for table, (column, kind) in ADDED_LATER.items():
+        if table in names:
+            target.execute(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {column} {kind}")
 
 
 def _check_reference(path: Path, tables: dict[str, list[columns.Column]]) -> None:

@@ -8,6 +8,8 @@ from labkit.verification.evidence import LEDGER, Evidence, Row
 from labkit.verification.findings import ALTERED, FORGED, MISSING, Finding
 
 ROUNDING_USD = 0.01
+BILLED = 2  # its place in a key
+ESTIMATE_USD = 1e-8  # charged_usd has nine places
 NEVER_SENT = ("budget_exhausted", "run_ended")  # statuses: the gateway refused the call
 FIGURES = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
 
@@ -41,17 +43,35 @@ def _accounted(evidence: Evidence) -> list[Finding]:
         return []
     rows, answered = evidence.run.rows("api_requests"), _answered(evidence)
     left = Counter(_key(row) for row in answered)
+    charged = {_key(row): row.get("charged_usd") for row in answered}
     found = []
     for row in rows:
-        if row.get("status") == "ok" and left[_key(row)] <= 0:
+        key = next((key for key in _keys(row) if left[key] > 0 and _is_priced(row, key, charged[key])), None)
+        if key is not None:
+            left[key] -= 1
+        elif row.get("status") == "ok":
             known = any(count > 0 and key[0] == row.get("purpose") for key, count in left.items())
             what = "no exchange that the relay saw has these figures"
             found.append(
                 Finding(ALTERED if known else FORGED, "run.db", f"api_requests {row.get('id')}", what)
             )
-        elif left[_key(row)] > 0:
-            left[_key(row)] -= 1
     return found or _unaccounted(evidence, answered, left)
+
+
+def _keys(row: Row) -> list[tuple]:
+    """What the exchange may look like of which the guest's row tells. An earlier kit did not say which."""
+    billed, estimated = _key(row), _key({**row, "cost_usd": None})
+    told = {"billed": [billed], "price table": [estimated]}
+    return told.get(str(row.get("cost_source")), [billed, estimated])
+
+
+def _is_priced(row: Row, key: tuple, charged: object) -> bool:
+    """Where nobody billed: both sides reckon with the same tokens and prices."""
+    cost = row.get("cost_usd")
+    if key[BILLED] is not None or cost is None:
+        return True
+    numbers = isinstance(cost, int | float) and isinstance(charged, int | float)
+    return numbers and abs(cost - charged) <= ESTIMATE_USD
 
 
 def _answered(evidence: Evidence) -> list[Row]:

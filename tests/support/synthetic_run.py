@@ -161,7 +161,15 @@ def _state(connection: sqlite3.Connection, run_id: str, counts: Counts) -> None:
     state = {"run_id": run_id, "step": str(counts.steps), "summary": json.dumps(summary(run_id, counts))}
     connection.executemany("INSERT INTO session_state (key, value) VALUES (?, ?)", state.items())
     connection.execute("INSERT INTO prompts VALUES ('worker', 'You work alone.', 'ab')")
-    connection.execute("INSERT INTO api_requests (purpose, attempt, status) VALUES ('worker', 1, 'ok')")
+    connection.executemany(
+        "INSERT INTO api_requests (purpose, attempt, status, cost_usd, cost_source) VALUES (?, 1, ?, ?, ?)",
+        [
+            ("worker", "ok", 0.002, "billed"),
+            ("worker", "ok", 0.001, "price table"),
+            ("worker", "rate_limit", 0.0, "free"),
+            ("inspector", "server", None, None),
+        ],
+    )
 
 
 def _tree(folder: Path) -> None:

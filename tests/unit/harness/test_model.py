@@ -242,6 +242,33 @@ def test_the_billed_cost_counts_and_else_the_price_table(made):
     assert model.purse.spent == pytest.approx(0.25 + reply.cost)
 
 
+def test_each_attempt_says_where_its_cost_is_from(made):
+    billed, told = {"usage": USAGE}, {"usage": {"prompt_tokens": 100, "completion_tokens": 5}}
+    answers = iter(
+        [
+            httpx2.Response(429, json={"error": {"message": "slow down"}}),
+            httpx2.Response(504, json={"error": {"message": "no answer in time"}}),
+            httpx2.Response(200, json={"choices": []} | billed),
+            httpx2.Response(200, json=chat() | told),
+            httpx2.Response(200, json=chat() | billed),
+            httpx2.Response(200, json=chat()),
+        ]
+    )
+    transport = httpx2.MockTransport(lambda _: next(answers))
+    model = made("http://provider.invalid", dataclasses.replace(REAL, transport=transport))
+    for _ in range(3):
+        model.ask("worker", MESSAGES)
+    said = model.recorder.query("SELECT status, cost_source, cost_usd IS NULL FROM api_requests ORDER BY id")
+    assert said == [
+        ("rate_limit", "free", 0),
+        ("server", None, 1),
+        ("empty", "billed", 0),
+        ("ok", "price table", 0),
+        ("ok", "billed", 0),
+        ("ok", None, 1),
+    ]
+
+
 def test_a_call_whose_worst_case_is_not_left_is_not_made(made):
     with ScriptedGateway(worker=[say("a")]) as gateway:
         model = made(gateway.url, budget_usd=0.001, max_completion_tokens=100_000)

@@ -41,6 +41,23 @@ def test_both_copies_hold_the_same_rows_under_the_same_ids(tmp_path):
         assert rows == all_rows(tmp_path / "b" / "run.db", table) != []
 
 
+@pytest.mark.parametrize("shorter", ["a", "b"])
+def test_a_run_that_an_earlier_harness_began_goes_on_with_a_column_that_came_since(tmp_path, shorter):
+    first = open_recorder(tmp_path)
+    fill(first)
+    first.close()
+    for copy in ("a", "b"):
+        with sqlite3.connect(tmp_path / copy / "run.db") as db:
+            db.execute("ALTER TABLE api_requests DROP COLUMN cost_source")
+    with sqlite3.connect(tmp_path / shorter / "run.db") as db:
+        db.execute("DELETE FROM execution_logs WHERE id > 3")
+    recorder = open_recorder(tmp_path)
+    recorder.insert("api_requests", {"purpose": "worker", "cost_source": "billed"})
+    assert recorder.mirror_state == "ok"
+    assert recorder.query("SELECT cost_source FROM api_requests ORDER BY id") == [(None,), ("billed",)]
+    assert_equal_copies(tmp_path / "a", tmp_path / "b")
+
+
 def test_a_mirror_that_fails_is_reported_once_and_healed_at_the_next_checkpoint(tmp_path):
     recorder = open_recorder(tmp_path)
     recorder.event(events.RUN_STARTED)
