@@ -5,7 +5,8 @@ from struck import KILLED, SOAK, Left, Session
 from whole import faults
 
 PARTS = 8
-IN_TIER = 208
+LEAST_STRUCK = 200  # in all parts together
+IN_TIER = 216  # a session may make some writes less than the one that was counted
 HOW = ("before", "halfway", "after")
 
 
@@ -40,7 +41,8 @@ def test_a_session_killed_at_a_write_goes_on_whole(host, gateway, part):
     found = {at: kill_and_go_on(host, gateway, at, HOW[at % 3]) for at in points}
     wrong = {at: what for at, what in found.items() if what}
     assert wrong == {}
-    assert sum(what is not None for what in found.values()) >= len(points) * 0.9
+    struck = sum(what is not None for what in found.values())
+    assert struck >= max(LEAST_STRUCK / PARTS, len(points) * 0.9)
 
 
 FIRST_KILLS = (0.26, 0.49, 0.72)  # of a session's writes: somewhere in the middle

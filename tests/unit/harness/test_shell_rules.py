@@ -223,6 +223,10 @@ def folder(tmp_path):
     return tmp_path
 
 
+def test_no_escape_stands_twice_and_there_are_forty_at_least():
+    assert len(set(ESCAPES)) == len(ESCAPES) >= 40
+
+
 @pytest.mark.parametrize("line", ESCAPES)
 def test_an_escape_is_refused_with_a_reason(line, folder):
     with pytest.raises(Refused) as refusal:
