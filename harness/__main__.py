@@ -10,6 +10,7 @@ import sqlite3
 import sys
 import threading
 import traceback
+from pathlib import Path
 
 from harness import commands, prompting, removals, session, settings
 from harness.clock import Clock
@@ -29,7 +30,7 @@ from harness.orchestrator import Orchestrator
 from harness.phases import PHASES
 from harness.replies import UNANSWERED
 from harness.session import Session
-from harness.settings import Settings
+from harness.settings import Paths, Settings
 from harness.telemetry import events
 from harness.telemetry.aside import put_aside
 from harness.telemetry.recorder import Recorder
@@ -136,13 +137,22 @@ def _bare_ending(
 
 
 def _make_folders(wanted: Settings) -> None:
+    """Without its folders no run begins. One that had begun is taken up and sealed without them."""
     paths = wanted.paths
-    paths.telemetry.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for folder in (paths.notes, paths.scripts, paths.workspace / "tools", paths.shown_outputs, paths.outputs):
-        if not folder.exists():
-            folder.mkdir(parents=True)
-            if folder.is_relative_to(paths.workspace) and (owner := user_ids(wanted.tool_user)):
-                os.chown(folder, *owner)
+    own = (paths.notes, paths.scripts, paths.workspace / "tools", paths.shown_outputs, paths.outputs)
+    for folder in (paths.telemetry, *own):
+        try:
+            _make_folder(folder, paths, user_ids(wanted.tool_user))
+        except OSError as error:
+            if not paths.primary_db.exists():
+                raise HarnessError(f"the folder {folder} cannot be made: {error}") from error
+
+
+def _make_folder(folder: Path, paths: Paths, owner: tuple[int, int] | None) -> None:
+    if not folder.exists():
+        folder.mkdir(parents=True, mode=0o700 if folder == paths.telemetry else 0o777)
+        if owner and folder.is_relative_to(paths.workspace):
+            os.chown(folder, *owner)
 
 
 def _started(wanted: Settings, recorder: Recorder, world: World) -> Session:

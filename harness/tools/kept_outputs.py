@@ -21,9 +21,9 @@ class KeptOutputs:
 
     def add(self, source: Path, name: str) -> None:
         """A copy of the first KEPT bytes under this name, where the Worker cannot reach it."""
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         target = self.folder / name
         try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with open(source, "rb") as whole, open(target, "wb") as copy:
                 shutil.copyfileobj(_Bounded(whole, KEPT), copy)
                 copy.write(_note(os.fstat(whole.fileno()).st_size, KEPT))

@@ -64,18 +64,29 @@ def _create(folder: Folder, name: str, raw: bytes, owner: tuple[int, int] | None
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         handle = os.open(name, flags, folder.mode, dir_fd=where)
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(handle, folder.mode)
-            if owner:
-                os.fchown(handle, *owner)
-            file.write(raw)
-            file.flush()
-            if owner:  # natively, without a change of user, files stay removable
-                with contextlib.suppress(Unsupported):  # said once, by the sweep after the step
-                    protect(handle)
-            os.fsync(handle)
+        try:
+            _fill(handle, folder.mode, raw, owner)
+        except OSError:
+            with contextlib.suppress(OSError):  # a half note, or half a report, must not pass for a whole one
+                os.ftruncate(handle, 0)
+            raise
+        finally:
+            os.close(handle)
     finally:
         os.close(where)
+
+
+def _fill(handle: int, mode: int, raw: bytes, owner: tuple[int, int] | None) -> None:
+    os.fchmod(handle, mode)
+    if owner:
+        os.fchown(handle, *owner)
+    rest = memoryview(raw)
+    while rest:  # not through a buffer: at its end it would write once more what could not be written
+        rest = rest[os.write(handle, rest) :]
+    if owner:  # natively, without a change of user, files stay removable
+        with contextlib.suppress(Unsupported):  # said once, by the sweep after the step
+            protect(handle)
+    os.fsync(handle)
 
 
 def version(name: str) -> int:

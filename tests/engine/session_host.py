@@ -32,7 +32,7 @@ from harness.world import World
 
 STEP_SECONDS = 10.0
 _STEP, _PHASE = re.compile(r"^Step: (\d+)$", re.M), re.compile(r"^Phase: (\w+)$", re.M)
-ACTIONS = {"count": 0, "before": 1, "halfway": 2, "after": 3, "fail once": 4, "fail on": 5}
+ACTIONS = {"count": 0, "before": 1, "halfway": 2, "after": 3, "fail once": 4, "fail on": 5, "fill": 6}
 COST = 0.001
 
 
@@ -74,12 +74,15 @@ class Model(httpx2.AsyncBaseTransport):
     def _calls(self, step: int, name: str) -> list[tuple[str, dict]]:
         shell = ("execute_shell", {"command": f"echo {name} >> {self.side}; echo done {name}"})
         note = ("write_scratchpad", {"filename": f"n_{name}.md", "content": f"# {name}\n"})
+        script = ("write_script", {"filename": f"n_{name}.sh", "content": f"echo {name}\n"})
         if step % 7 == 0:
             return [shell, note]
         if step % 9 == 0:
             gated = f"echo labfetch {name} >> {self.side}; echo external {name}"
             return [("execute_shell", {"command": gated})]
-        return [note] if step % 3 == 0 else [shell]
+        if step % 3 == 0:
+            return [note] if step % 2 else [script]
+        return [shell]
 
 
 def _other(purpose: str) -> str:

@@ -1,6 +1,7 @@
-"""ENGINE: no room and I/O errors at each write of the record: a session goes on, or ends to be taken up.
+"""ENGINE: no room and I/O errors wherever the harness writes: a session goes on, or ends to be taken up.
 
-`once` is a single failed call; `from there on` a file system that takes nothing more until the next start.
+Once is a single failed call; from there on a file system that takes nothing more until the next start; a disk
+that runs full takes a part of the write at which it does so.
 """
 
 import errno
@@ -9,9 +10,15 @@ import pytest
 from struck import SOAK, STEPS, Left, Session
 from whole import faults
 
-ERRORS = {"no room": errno.ENOSPC, "I/O error": errno.EIO}
+FAULTS = {
+    "no room once": ("fail once", errno.ENOSPC),
+    "a disk that runs full": ("fill", errno.ENOSPC),
+    "an I/O error once": ("fail once", errno.EIO),
+    "I/O errors from there on": ("fail on", errno.EIO),
+}
 MOST_TRACEBACKS = 5  # as many as steps may fail in a row (harness/failed_steps.py)
-PLACES = ("/telemetry/", "/mirror/")
+RECORD = "/telemetry/"
+ELSEWHERE = ("/mirror/", "/workspace/", "/sandbox/tmp")  # none of them ends a session
 
 
 def sites(last):
@@ -19,6 +26,16 @@ def sites(last):
     if SOAK:
         return range(1, last + 1)
     return [1, 2, 5, 20, *range(100, last, last // 7), *range(last - 44, last + 1, 11)]
+
+
+def half_written(workspace):
+    """Of what the harness wrote there for the Worker. Empty files there may be: nothing is taken away."""
+    for path in [*workspace.glob("*/n_*"), *workspace.glob("notes/final_report*")]:
+        name = path.stem.removeprefix("n_")
+        begins = ("echo " if path.suffix == ".sh" else "# ") + (name if path.name[:2] == "n_" else "Report")
+        text = path.read_text()
+        if text and not text.startswith(f"{begins}\n"):
+            yield f"{path.name} is {text!r}"
 
 
 def strike_and_go_on(host, gateway, strike):
@@ -30,8 +47,9 @@ def strike_and_go_on(host, gateway, strike):
         reasons = [str(row[10]) for row in left.rows["execution_logs"]]
         tracebacks = talk.count("Traceback") + sum("Traceback" in reason for reason in reasons)
         wrong += [f"{tracebacks} tracebacks"] if tracebacks > MOST_TRACEBACKS else []
-        if strike["below"] == "/mirror/" and (struck["status"], session.summary()["steps"]) != (0, STEPS):
-            wrong.append("the mirror's fault ended the session")
+        wrong += half_written(session.sandbox / "workspace")
+        if strike["below"] in ELSEWHERE and not talk.startswith("harness: the folder "):
+            wrong += [] if session.summary()["steps"] >= STEPS else ["the fault ended the session"]
         if host.run(session)["status"] != 0:
             return [*wrong, f"the next start failed: {session.talk()[-1500:]}"]
         later = [what for what in faults(session, left) if not what.startswith(("a traceback", "mirror:"))]
@@ -39,21 +57,19 @@ def strike_and_go_on(host, gateway, strike):
 
 
 @pytest.mark.timeout(4 * 3600)
-@pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("action", ["fail once", "fail on"])
-@pytest.mark.parametrize("place", PLACES)
-def test_a_session_whose_record_cannot_be_written_goes_on_or_ends_and_loses_nothing(
-    host, gateway, place, action, error
-):
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("place", [RECORD, *ELSEWHERE])
+def test_a_session_that_cannot_write_goes_on_or_ends_and_loses_nothing(host, gateway, place, fault):
     points = sites(host.writes(gateway, place))
-    common = {"below": place, "action": action, "error": ERRORS[error]}
+    action, error = FAULTS[fault]
+    common = {"below": place, "action": action, "error": error}
     found = {at: strike_and_go_on(host, gateway, common | {"at": at}) for at in points}
     assert {at: what for at, what in found.items() if what} == {}
 
 
 def test_a_record_that_cannot_be_opened_is_one_sentence_and_no_traceback(host, gateway):
     with Session(gateway) as session:
-        strike = {"below": "/telemetry/", "at": 1, "action": "fail on", "error": errno.ENOSPC}
+        strike = {"below": RECORD, "at": 1, "action": "fail on", "error": errno.ENOSPC}
         assert host.run(session, strike)["status"] == 1 << 8
-        assert session.talk().startswith("harness: the record ")
+        assert session.talk().startswith("harness: the ")
         assert "Traceback" not in session.talk()

@@ -83,8 +83,9 @@ def _calls(session: Session, left: Left | None) -> list[str]:
 
 
 def _second_versions(session: Session) -> list[str]:
-    notes = session.sandbox / "workspace/notes"
-    return [note.name for note in notes.iterdir() if re.fullmatch(r"n_\w+_v\d+\.md", note.name)]
+    places = [session.sandbox / "workspace" / folder for folder in ("notes", "scripts")]
+    names = [path.name for place in places if place.is_dir() for path in place.iterdir()]
+    return [name for name in names if re.fullmatch(r"n_\w+_v\d+\.\w+", name)]
 
 
 def _ending(session: Session) -> list[str]:
