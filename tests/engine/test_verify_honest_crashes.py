@@ -13,7 +13,8 @@ from native_lab import Lab
 from labkit.gateway import pidfile, process
 from labkit.verification.verify import examine, text
 
-SEEDS = range(6) if os.environ.get("LAB_TEST_SOAK") else range(1)
+SEEDS = range(20) if os.environ.get("LAB_TEST_SOAK") else range(5)
+STEP_SECONDS = 1.5  # of the run's clock: the session has forty steps, however slow or quick the machine
 
 
 def kill_gateway(lab) -> None:
@@ -25,13 +26,13 @@ def kill_gateway(lab) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_session_whose_harness_and_gateway_were_killed_holds(tmp_path_factory, seed):
     chance = random.Random(seed)
-    lab = Lab(tmp_path_factory.mktemp(f"resumed-{seed}"), minutes=0.15)
+    lab = Lab(tmp_path_factory.mktemp(f"resumed-{seed}"), minutes=1.0)
     lab.start_gateway()
     try:
-        harness = lab.start_harness()
+        harness = lab.start_harness(STEP_SECONDS)
         lab.wait_for_events(14 + chance.randrange(9))
         lab.kill(harness)
-        harness = lab.start_harness()
+        harness = lab.start_harness(STEP_SECONDS)
         lab.wait_for_events(30 + chance.randrange(9))
         kill_gateway(lab)
         lab.start_gateway()
