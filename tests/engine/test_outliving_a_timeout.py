@@ -17,7 +17,7 @@ from harness.settings import from_dict
 from harness.telemetry.recorder import Recorder
 from harness.tools.base import Desk
 
-TIMEOUT = 4.0
+TIMEOUT = 8.0  # half of it is what a busy disk may take of a process that it holds
 # In all of them the command itself does not end, or ends at once and leaves something that holds its output.
 WAYS = {
     "ignores TERM": "trap '' TERM INT HUP; sleep 60; sleep 60",
@@ -66,7 +66,7 @@ def test_no_command_outlives_its_time_out_by_half(desk, way):
     began = time.monotonic()
     done = tools.use("execute_shell", {"command": WAYS[way]}, desk)
     assert time.monotonic() - began <= 1.5 * TIMEOUT
-    assert "killed after 4 s" in done.text
+    assert "killed after 8 s" in done.text
 
 
 @pytest.mark.parametrize("way", WAYS)
