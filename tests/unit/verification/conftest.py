@@ -19,7 +19,7 @@ from labkit.gateway import process
 from labkit.verification.findings import Report
 from labkit.verification.verify import examine
 
-COUNTED_STEPS = 32
+STEPS = 32
 
 
 @dataclass
@@ -85,21 +85,10 @@ class Bench:
 
 @pytest.fixture(scope="session")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a session that ended by itself. Nobody changes it."""
-    lab = Lab(tmp_path_factory.mktemp("honest"))
+    """The folder of a session that ended by itself, with as many steps on each machine. Nobody changes it."""
+    lab = Lab(tmp_path_factory.mktemp("honest"), minutes=1.0)
     try:
-        lab.run()
-    finally:
-        process.stop(lab.gateway)
-    return lab.collect()
-
-
-@pytest.fixture(scope="session")
-def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with as many steps on each machine: what is done to each of its records takes as long."""
-    lab = Lab(tmp_path_factory.mktemp("counted"), minutes=1.0)
-    try:
-        lab.run(step_seconds=60.0 / COUNTED_STEPS)
+        lab.run(step_seconds=60.0 / STEPS)
     finally:
         process.stop(lab.gateway)
     return lab.collect()
@@ -120,7 +109,7 @@ def copy(honest: Path) -> Iterator[Copy]:
 
 
 @pytest.fixture
-def bench(counted: Path) -> Iterator[Callable[..., Bench]]:
+def bench(honest: Path) -> Iterator[Callable[..., Bench]]:
     """Makes a Bench; names: the files that are changed in each try."""
-    with copied(counted) as copy:
+    with copied(honest) as copy:
         yield lambda *names: Bench(copy, list(names))

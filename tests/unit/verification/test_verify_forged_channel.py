@@ -237,7 +237,7 @@ def test_a_verdict_kept_silent_is_missing(liar, which):
     assert kind == "missing" and record.startswith("exchange")
 
 
-@pytest.mark.parametrize("told", [{"budget_usd": 9999.0}, {"minutes": 1.0}, {"inspector_model": "no/such"}])
+@pytest.mark.parametrize("told", [{"budget_usd": 9999.0}, {"minutes": 600.0}, {"inspector_model": "no/such"}])
 def test_a_start_that_tells_of_other_limits_or_models_than_the_hosts_is_altered(liar, told):
     said = json.loads(liar.events[0]["sanitized_output"])
     liar.change(0, sanitized_output=json.dumps(said | told))
