@@ -137,13 +137,13 @@ def _bare_ending(
 
 
 def _make_folders(wanted: Settings) -> None:
-    """Without its folders no run begins. One that had begun is taken up and sealed without them."""
+    """Without its folders no run begins. One that had begun is taken up without them: its record goes on."""
     paths = wanted.paths
     own = (paths.notes, paths.scripts, paths.workspace / "tools", paths.shown_outputs, paths.outputs)
     for folder in (paths.telemetry, *own):
         try:
             _make_folder(folder, paths, user_ids(wanted.tool_user))
-        except OSError as error:
+        except (OSError, KeyError) as error:  # KeyError: the Worker's account is gone
             if not paths.primary_db.exists():
                 raise HarnessError(f"the folder {folder} cannot be made: {error}") from error
 
@@ -151,8 +151,9 @@ def _make_folders(wanted: Settings) -> None:
 def _make_folder(folder: Path, paths: Paths, owner: tuple[int, int] | None) -> None:
     if not folder.exists():
         folder.mkdir(parents=True, mode=0o700 if folder == paths.telemetry else 0o777)
-        if owner and folder.is_relative_to(paths.workspace):
-            os.chown(folder, *owner)
+    found = folder.stat()
+    if owner and folder.is_relative_to(paths.workspace) and (found.st_uid, found.st_gid) != owner:
+        os.chown(folder, *owner)
 
 
 def _started(wanted: Settings, recorder: Recorder, world: World) -> Session:

@@ -20,7 +20,8 @@ from labkit.ssh import Shell
 
 SSH_SECONDS = 45  # a guest that runs has been up for long: this is no boot
 ROOM_SECONDS = 30
-QUIET_SECONDS = 60  # beyond the longest command and the longest model call of the run
+OUTAGE_SECONDS = 3600  # a provider that is away, or asks to be let be, is waited for without an event
+QUIET_SECONDS = 60  # beyond that, and the longest command and the longest model call of the run
 FORCED = "asked for with --offline"
 END_SECONDS = 60  # in which a harness that has sealed its run ends: a slow mirror holds it up
 LOOK_SECONDS = 0.5
@@ -195,9 +196,8 @@ def _refuse_while_alive(lab: Lab, folder: Path, reason: str) -> None:
     """A guest that can't be reached may be at work all the same: its events tell."""
     events = folder / EVENTS
     quiet = time.time() - events.stat().st_mtime if events.is_file() else float("inf")
-    patience = (
-        max(lab.run["run_command_timeout_seconds"], lab.run["run_request_timeout_seconds"]) + QUIET_SECONDS
-    )
+    longest = max(lab.run["run_command_timeout_seconds"], lab.run["run_request_timeout_seconds"])
+    patience = longest + OUTAGE_SECONDS + QUIET_SECONDS
     if quiet > patience or not process.alive(folder) or _sealed(folder):
         return
     raise LabError(

@@ -45,7 +45,7 @@ def _guest(lab: Lab, run_id: str) -> int:
 
 
 def _repair(lab: Lab, run_id: str) -> int:
-    """A paused guest goes on; a harness that is frozen is ended; then the run is resumed as by hand."""
+    """A paused guest goes on; a harness that is frozen is ended; the run is resumed within its wall limit."""
     if lock.holder(lab.state_dir, lab.name):
         print("another command is at work on this lab")
         return BUSY

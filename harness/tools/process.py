@@ -47,7 +47,7 @@ class Finished:
         return (
             f"{self.output.rstrip()}\n[{self.ending}{self.missing}]"
             if self.output.strip()
-            else f"[no output, {self.ending}]"
+            else f"[no output, {self.ending}{self.missing}]"
         )
 
 

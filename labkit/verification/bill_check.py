@@ -9,6 +9,7 @@ from labkit.verification.findings import ALTERED, FORGED, MISSING, Finding
 
 ROUNDING_USD = 0.01
 BILLED = 2  # its place in a key
+OK = 200
 ESTIMATE_USD = 1e-8  # charged_usd has nine places
 NEVER_SENT = ("budget_exhausted", "run_ended")  # statuses: the gateway refused the call
 FIGURES = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
@@ -61,21 +62,25 @@ def _accounted(evidence: Evidence) -> list[Finding]:
 def _keys(row: Row) -> list[tuple]:
     """What the exchange may look like of which the guest's row tells. An earlier kit did not say which."""
     billed, estimated = _key(row), _key({**row, "cost_usd": None})
-    told = {"billed": [billed], "price table": [estimated]}
-    return told.get(str(row.get("cost_source")), [billed, estimated])
+    told = {None: [billed, estimated], "billed": [billed], "price table": [estimated]}
+    return told.get(row.get("cost_source"), [])
 
 
 def _is_priced(row: Row, key: tuple, charged: object) -> bool:
     """Where nobody billed: both sides reckon with the same tokens and prices."""
     cost = row.get("cost_usd")
-    if key[BILLED] is not None or cost is None:
+    if key[BILLED] is not None:
         return True
+    if cost is None:  # then nothing can be reckoned
+        return row.get("prompt_tokens") is None or row.get("completion_tokens") is None
     numbers = isinstance(cost, int | float) and isinstance(charged, int | float)
     return numbers and abs(cost - charged) <= ESTIMATE_USD
 
 
 def _answered(evidence: Evidence) -> list[Row]:
-    return [row for row in evidence.ledger.exchanges if row.get("prompt_tokens") is not None]
+    """By a provider that told what it used, or by one that never does."""
+    exchanges = evidence.ledger.exchanges
+    return [row for row in exchanges if row.get("prompt_tokens") is not None or row.get("status") == OK]
 
 
 def _key(row: Row) -> tuple:

@@ -174,6 +174,8 @@ def _database(path: Path) -> Database:
     try:
         with sqlite_file.opened(path) as connection, sqlite_file.deadline(connection, 300):
             tables = {name: _rows(connection, name) for name in sqlite_file.tables(connection)}
+            for row in tables.get("api_requests", ()):
+                row.setdefault("cost_source", None)  # one of two copies may be of an earlier kit
             return Database(tables, objects=sqlite_file.objects(connection))
     except LabError as error:
         return Database(problem=error.message)

@@ -17,14 +17,15 @@ from labkit.analysis import load
 from labkit.gateway import process
 from labkit.verification.verify import examine, text
 
+EARLIER = "ALTER TABLE api_requests DROP COLUMN cost_source"
 
-@pytest.fixture(scope="module")
-def unbilled(tmp_path_factory):
-    """A collected run whose provider told tokens and no cost."""
-    lab = Lab(tmp_path_factory.mktemp("unbilled"), minutes=1.0)
+
+def run_with(reply, home):
+    """A collected run whose provider always answers that."""
+    lab = Lab(home, minutes=1.0)
     with pytest.MonkeyPatch.context() as patch, serving() as upstream:
         patch.setenv("LAB_TEST_KEY", "sk-test-key-of-this-test-0123")
-        upstream.answers(answer(cost=None, prompt=1000, completion=50).json())
+        upstream.answers(reply)
         paid = {"provider": "paid", "base_url": upstream.url, "key_env": "LAB_TEST_KEY"}
         lab.config = dataclasses.replace(lab.config, **paid)
         try:
@@ -32,6 +33,21 @@ def unbilled(tmp_path_factory):
         finally:
             process.stop(lab.gateway)
         return lab.collect()
+
+
+@pytest.fixture(scope="module")
+def unbilled(tmp_path_factory):
+    """Its provider told tokens and no cost."""
+    return run_with(answer(cost=None, prompt=1000, completion=50).json(), tmp_path_factory.mktemp("unbilled"))
+
+
+def test_an_honest_run_whose_provider_tells_nothing_of_what_it_used_verifies(tmp_path):
+    reply = answer().json()
+    del reply["usage"]
+    folder = run_with(reply, tmp_path)
+    assert {row[1] for row in load.query(folder, "cost_by_source").rows} == {"unknown"}
+    report = examine(folder)
+    assert report.holds, text(report)
 
 
 def test_an_honest_run_whose_provider_states_no_cost_verifies(unbilled):
@@ -52,6 +68,9 @@ def test_an_estimate_is_told_from_a_bill(unbilled):
         "cost_usd = cost_usd / 2",
         "cost_usd = 0, cost_source = 'free'",
         "cost_source = 'billed'",
+        "cost_source = 'free'",
+        "cost_source = 'made up'",
+        "cost_usd = NULL, cost_source = NULL",
         "prompt_tokens = 900",
     ],
 )
@@ -62,16 +81,24 @@ def test_an_estimate_that_its_tokens_do_not_give_is_found(unbilled, tmp_path, ch
 
 
 def test_the_record_of_an_earlier_kit_which_did_not_say_verifies_and_answers(unbilled, tmp_path):
-    folder = tampered(unbilled, tmp_path, "ALTER TABLE api_requests DROP COLUMN cost_source")
+    folder = tampered(unbilled, tmp_path, EARLIER)
     report = examine(folder)
     assert report.holds, text(report)
     assert {row[1] for row in load.query(folder, "cost_by_source").rows} == {"not recorded"}
 
 
-def tampered(run, tmp_path, sql):
-    """A copy in which both databases were changed and every sum fits."""
+def test_a_run_of_an_earlier_kit_whose_mirror_alone_was_out_of_reach_when_it_went_on_verifies(
+    unbilled, tmp_path
+):
+    earlier = tampered(unbilled, tmp_path, "UPDATE api_requests SET cost_source = NULL")
+    report = examine(tampered(earlier, tmp_path / "again", EARLIER, "mirror.db"))
+    assert report.holds, text(report)
+
+
+def tampered(run, tmp_path, sql, *databases):
+    """A copy in which both databases (or those named) were changed and every sum fits."""
     folder = Path(shutil.copytree(run, tmp_path / run.name))
-    for name in ("run.db", "mirror.db"):
+    for name in databases or ("run.db", "mirror.db"):
         with closing(sqlite3.connect(folder / name)) as db, db:
             db.execute(sql)
     summary = json.loads((folder / "summary.json").read_text())

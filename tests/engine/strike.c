@@ -1,8 +1,9 @@
 /* TESTS: strikes a process at the Nth write it makes below a folder: kills it there, or makes the call fail.
  *
  * Preloaded. Sits between SQLite or Python and the system call: write, pwrite, fsync, fdatasync, ftruncate,
- * posix_fallocate, rename, unlink, link, mkdir, and an open that may make the file. A child process is left alone: only the process that called engine_arm is struck. What is mapped (the -shm
- * file) makes no call and is not counted.
+ * posix_fallocate, rename, unlink, link, mkdir, and an open that may make the file. A child process is left
+ * alone: only the process that called engine_arm is struck. What is mapped (the -shm file) makes no call and is
+ * not counted.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,6 +26,7 @@ static char below[PATH_MAX];
 static long wanted, seen;
 static int action, error_number, armed;
 static pid_t struck;
+static __thread long mine; /* the number of this thread's call */
 
 void engine_arm(const char *folder, long at, int what, int error) {
     snprintf(below, sizeof below, "%s", folder);
@@ -57,8 +59,8 @@ static int counts_at(int folder, const char *name) {
     return armed && getpid() == struck && path_of(folder, name, path) && counts_path(path);
 }
 static int reached(void) {
-    long now = __atomic_add_fetch(&seen, 1, __ATOMIC_SEQ_CST);
-    return action == FAIL_ON || action == FILL ? now >= wanted : now == wanted;
+    mine = __atomic_add_fetch(&seen, 1, __ATOMIC_SEQ_CST);
+    return action == FAIL_ON || action == FILL ? mine >= wanted : mine == wanted;
 }
 static int fails(void) { return action == FAIL_ONCE || action == FAIL_ON || action == FILL; }
 static void die(void) {
@@ -68,21 +70,21 @@ static void die(void) {
 #define NEXT(name) __typeof__(&name) next = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
 
 /* counted: whether this call is one; DO: the call itself; HALF: the same with half of the bytes; FAILED: what it
- * returns then. */
-#define STRIKE_AS(counted, DO, HALF, FAILED)                                               \
+ * returns then; FIRST: what comes before that. */
+#define STRIKE_AS(counted, DO, HALF, FAILED, FIRST)                                        \
     int saved = errno, hit = (counted) && reached();                                       \
     errno = saved;                                                                         \
     if (!hit || action == COUNT) return DO;                                                \
+    FIRST;                                                                                 \
     if (fails()) { errno = error_number; return FAILED; }                                  \
     if (action == KILL_HALFWAY) { HALF; }                                                  \
     if (action == KILL_AFTER) { DO; }                                                      \
     die();                                                                                 \
     return FAILED
-#define STRIKE(counted, DO, HALF) STRIKE_AS(counted, DO, HALF, -1)
+#define STRIKE(counted, DO, HALF) STRIKE_AS(counted, DO, HALF, -1, )
 /* Of data: a disk that runs full takes the beginning. */
 #define STRIKE_DATA(fd, DO, HALF)                                                          \
-    if (action == FILL && seen + 1 == wanted && counts_fd(fd)) { reached(); return HALF; } \
-    STRIKE(counts_fd(fd), DO, if (HALF) {})
+    STRIKE_AS(counts_fd(fd), DO, if (HALF) {}, -1, if (action == FILL && mine == wanted) return HALF)
 
 ssize_t write(int fd, const void *data, size_t size) {
     NEXT(write);
@@ -117,11 +119,11 @@ int mkdirat(int at, const char *path, mode_t mode) {
 /* These return the error itself. */
 int posix_fallocate(int fd, off_t at, off_t size) {
     NEXT(posix_fallocate);
-    STRIKE_AS(counts_fd(fd), next(fd, at, size), , error_number);
+    STRIKE_AS(counts_fd(fd), next(fd, at, size), , error_number, );
 }
 int posix_fallocate64(int fd, off64_t at, off64_t size) {
     NEXT(posix_fallocate64);
-    STRIKE_AS(counts_fd(fd), next(fd, at, size), , error_number);
+    STRIKE_AS(counts_fd(fd), next(fd, at, size), , error_number, );
 }
 
 #define MAKES(flags) ((flags) & (O_CREAT | __O_TMPFILE))

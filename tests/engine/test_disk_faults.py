@@ -18,6 +18,7 @@ FAULTS = {
 }
 MOST_TRACEBACKS = 5  # as many as steps may fail in a row (harness/failed_steps.py)
 RECORD = "/telemetry/"
+REPORTS = ("# Report\n", "# Report\n\nWith tools off.")  # as the Worker writes it, and without tools
 ELSEWHERE = ("/mirror/", "/workspace/", "/sandbox/tmp")  # none of them ends a session
 
 
@@ -31,15 +32,15 @@ def sites(last):
 def half_written(workspace):
     """Of what the harness wrote there for the Worker. Empty files there may be: nothing is taken away."""
     for path in [*workspace.glob("*/n_*"), *workspace.glob("notes/final_report*")]:
-        name = path.stem.removeprefix("n_")
-        begins = ("echo " if path.suffix == ".sh" else "# ") + (name if path.name[:2] == "n_" else "Report")
+        name, begin = path.stem.removeprefix("n_"), "echo " if path.suffix == ".sh" else "# "
+        whole = [f"{begin}{name}\n"] if path.name.startswith("n_") else REPORTS
         text = path.read_text()
-        if text and not text.startswith(f"{begins}\n"):
+        if text and text not in whole:
             yield f"{path.name} is {text!r}"
 
 
 def strike_and_go_on(host, gateway, strike):
-    """What is wrong, in words, after the fault and after a start on a disk that is in order again."""
+    """Whether the fault was met; what is wrong after it and after a start on a disk in order, in words."""
     with Session(gateway) as session:
         struck = host.run(session, strike)
         left, talk = Left(session), session.talk()
@@ -51,9 +52,9 @@ def strike_and_go_on(host, gateway, strike):
         if strike["below"] in ELSEWHERE and not talk.startswith("harness: the folder "):
             wrong += [] if session.summary()["steps"] >= STEPS else ["the fault ended the session"]
         if host.run(session)["status"] != 0:
-            return [*wrong, f"the next start failed: {session.talk()[-1500:]}"]
+            return True, [*wrong, f"the next start failed: {session.talk()[-1500:]}"]
         later = [what for what in faults(session, left) if not what.startswith(("a traceback", "mirror:"))]
-        return wrong + later
+        return struck["seen"] >= strike["at"], wrong + later
 
 
 @pytest.mark.timeout(4 * 3600)
@@ -64,7 +65,9 @@ def test_a_session_that_cannot_write_goes_on_or_ends_and_loses_nothing(host, gat
     action, error = FAULTS[fault]
     common = {"below": place, "action": action, "error": error}
     found = {at: strike_and_go_on(host, gateway, common | {"at": at}) for at in points}
-    assert {at: what for at, what in found.items() if what} == {}
+    assert {at: what for at, (_, what) in found.items() if what} == {}
+    met = sum(is_met for is_met, _ in found.values())
+    assert met >= 0.9 * len(found), "two sessions make about as many writes, and the last ones may be missed"
 
 
 def test_a_record_that_cannot_be_opened_is_one_sentence_and_no_traceback(host, gateway):

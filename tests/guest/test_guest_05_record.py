@@ -57,9 +57,8 @@ def test_the_run_is_whole(collected, manifest):
 
 def test_the_notes_quote_what_the_guest_really_said(collected):
     notes = {path.name: path.read_text() for path in (collected / "workspace/notes").glob("*.md")}
-    first = notes[
-        "sha256_first_look.md"
-    ]  # later ones quote moves that a slow guest may not have had time for
+    # Later ones quote what a slow guest may not get to.
+    first = notes["sha256_first_look.md"]
     assert "Linux" in first and "not run in this session" not in first
 
 

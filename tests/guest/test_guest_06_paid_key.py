@@ -76,10 +76,11 @@ class Wire(threading.Thread):
 
 def holds(path: Path, word: bytes) -> bool:
     """A file that is gone by now holds nothing; one that is empty can't be mapped."""
-    if not path.exists() or not path.stat().st_size:
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content.find(word) >= 0
+    except (FileNotFoundError, ValueError):
         return False
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(word) >= 0
 
 
 def command_lines() -> list[bytes]:

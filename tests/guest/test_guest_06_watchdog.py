@@ -47,7 +47,7 @@ def lines(session: Path, what: str) -> list[dict]:
 
 def charged(session: Path) -> float:
     """Active seconds at the last row that came."""
-    return json.loads((session / "events.jsonl").read_text().splitlines()[-1])["elapsed_seconds"]
+    return list(read_lines(session / "events.jsonl"))[-1]["elapsed_seconds"]
 
 
 def steps(lab) -> int:

@@ -22,8 +22,18 @@ from harness.telemetry.recorder import Recorder
 from harness.tools import process, read_only_mounts
 from harness.tools.base import Desk
 
-NO_NAMESPACE = os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"]).returncode != 0
-held_by_mounts = pytest.mark.skipif(NO_NAMESPACE, reason="no mount namespace can be made here: it wants root")
+
+def why_no_mounts():
+    """Empty where a mount namespace can be made."""
+    if os.geteuid() != 0:
+        return "only root can make a mount namespace"
+    if shutil.which("unshare") is None:
+        return "no unshare: apt-get install util-linux"
+    tried = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True)
+    return f"no mount namespace can be made here: {tried.stderr}" if tried.returncode else ""
+
+
+held_by_mounts = pytest.mark.skipif(bool(why_no_mounts()), reason=why_no_mounts())
 WRITES = [
     "touch y",
     "echo z > x.md",

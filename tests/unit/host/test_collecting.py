@@ -120,7 +120,7 @@ def test_a_mute_guest_whose_session_is_over_or_silent_is_read(mute, folder, runn
     if last == "sealed":
         events.write_text(SEALED_ROW)
     else:
-        os.utime(events, (time.time() - 3600,) * 2)
+        os.utime(events, (time.time() - 2 * 3600,) * 2)
     assert collecting.collect(mute, folder).is_dir()
     assert alive.wait(60) != 0  # the gateway is ended before its folder is copied
 
