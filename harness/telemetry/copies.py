@@ -77,6 +77,13 @@ def in_one(db: sqlite3.Connection, sql: str, rows: list) -> None:
         db.executemany(sql, rows)
 
 
+def insertion(table: str, row: dict) -> tuple[str, list]:
+    """The statement that puts a row there, and its values. One with a key takes the place of the old one."""
+    verb = "INSERT OR REPLACE" if table in BY_KEY else "INSERT"
+    sql = f"{verb} INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
+    return sql, list(row.values())
+
+
 def each_in_one(db: sqlite3.Connection, statements: list[tuple[str, list]]) -> list[int]:
     """The same for statements with their values, of several tables. Returns the ids of their rows."""
     if len(statements) == 1:

@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.money import Usage
 from harness.telemetry import events
-from harness.telemetry.copies import BY_KEY, each_in_one, in_one
+from harness.telemetry.copies import BY_KEY, each_in_one, in_one, insertion
 from harness.telemetry.mirror import FAILURES, Mirror, connect
 
 HIDDEN = "[run token]"
@@ -165,7 +165,7 @@ class Recorder:
     def _insert(self, rows: list[tuple[str, dict]]) -> int:
         """Returns the id of the last. What the disk refuses while it waits is tried once more."""
         try:
-            ids = each_in_one(self.db, [_statement(table, row) for table, row in rows])
+            ids = each_in_one(self.db, [insertion(table, row) for table, row in rows])
         except BaseException as error:
             self._refused = isinstance(error, sqlite3.OperationalError) and not self._refused
             if not self._refused:
@@ -174,7 +174,7 @@ class Recorder:
         self._waiting.clear()
         self._refused = False
         known = [
-            _statement(table, _with_id(table, row, at)) for at, (table, row) in zip(ids, rows, strict=True)
+            insertion(table, _with_id(table, row, at)) for at, (table, row) in zip(ids, rows, strict=True)
         ]
         self._mirror(lambda db: each_in_one(db, known))
         return ids[-1]
@@ -236,12 +236,6 @@ class Recorder:
         words = (events.MIRROR_DEGRADED, events.MIRROR_HEALED)
         last = "SELECT event_type FROM execution_logs WHERE event_type IN (?, ?) ORDER BY id DESC LIMIT 1"
         return self.query(last, *words) == [(events.MIRROR_DEGRADED,)]
-
-
-def _statement(table: str, row: dict) -> tuple[str, list]:
-    verb = "INSERT OR REPLACE" if table in BY_KEY else "INSERT"
-    sql = f"{verb} INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
-    return sql, list(row.values())
 
 
 def _with_id(table: str, row: dict, at: int) -> dict:
