@@ -18,7 +18,7 @@ help:
 	@echo "make lint         ruff"
 	@echo "make soak         what is too long for every change; parts: soak-fresh soak-fast soak-engine soak-guest (docs/soak.md)"
 	@echo "make bench        the benchmarks; each prints JSON"
-	@echo "make lock         compile the three lock files again"
+	@echo "make lock         compile the four lock files again"
 	@echo "make clean        remove caches and .venv; guests and collected runs stay"
 
 setup:
@@ -76,6 +76,7 @@ bench: setup
 
 lock: setup
 	$(COMPILE) pyproject.toml --extra lab -o requirements.lock
+	$(COMPILE) pyproject.toml -c requirements.lock -o requirements-base.lock
 	$(COMPILE) pyproject.toml --extra lab --extra test -c requirements.lock -o requirements-test.lock
 	$(COMPILE) harness/requirements.in -o harness/requirements.lock
 

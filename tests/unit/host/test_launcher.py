@@ -26,7 +26,8 @@ def clone(tmp_path) -> Path:
     (folder / "labkit").mkdir(parents=True)
     shutil.copy(REPO / "lab", folder / "lab")
     shutil.copy(REPO / "labkit" / "apt-packages.txt", folder / "labkit")
-    (folder / "requirements.lock").write_text("nothing-real==1.0 --hash=sha256:" + "0" * 64 + "\n")
+    for name in ("requirements.lock", "requirements-base.lock"):
+        (folder / name).write_text(f"nothing-real==1.0 --hash=sha256:{'0' * 64}\n# {name}\n")
     return folder
 
 
@@ -92,7 +93,7 @@ def test_shellcheck_finds_nothing():
 
 def test_a_host_without_apt_is_told_what_works_there(launch):
     assert "this host has no apt" in said(launch("up"))
-    assert "lab query" in said(launch("doctor"))
+    assert "here work: runs query verify simulate gateway, and the notebooks" in said(launch("doctor"))
 
 
 @pytest.mark.parametrize("arguments", [["query", "list"], ["runs"], ["help"], [], ["up", "--help"]])
@@ -120,8 +121,25 @@ def test_packages_that_cannot_be_had_are_said_with_what_to_mend(launch):
 
 
 def test_a_missing_lock_file_is_named(launch, clone):
+    (clone / "requirements-base.lock").unlink()
+    assert "requirements-base.lock is missing" in said(launch("runs"))
     (clone / "requirements.lock").unlink()
-    assert "requirements.lock is missing" in said(launch("runs"))
+    there = {"apt_get": "exit 0", "dpkg_query": "echo installed"}
+    assert "requirements.lock is missing" in said(launch("up", **there))
+
+
+def test_what_touches_no_guest_is_made_without_the_hypervisors_packages_where_these_are_missing(launch):
+    assert ".venv from requirements-base.lock" in launch("simulate").stderr
+    assert ".venv from requirements-base.lock" in launch("simulate", dpkg_query="exit 1").stderr
+    assert ".venv from requirements.lock" in launch("simulate", dpkg_query="echo installed").stderr
+
+
+def test_an_environment_without_the_hypervisors_packages_serves_what_touches_no_guest_alone(launch, clone):
+    current(clone, "requirements-base.lock")
+    assert launch("gateway", "--help").returncode == 0
+    assert launch("verify", "last").stdout == "python -P -m labkit verify last\n"
+    there = {"apt_get": "exit 0", "dpkg_query": "echo installed"}
+    assert ".venv from requirements.lock" in launch("status", **there).stderr
 
 
 def test_a_virtual_environment_that_cannot_be_made_is_said_in_words(launch):
