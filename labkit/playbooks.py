@@ -120,7 +120,7 @@ def _interruptible(seen: list[int]) -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    """Mitogen where it loads (10 times faster on an emulated guest), linear with pipelining elsewhere."""
+    """Mitogen where it loads (twice as fast on an emulated guest), linear with pipelining elsewhere."""
     environment = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
         "ANSIBLE_CONFIG": str(REPO / "ansible.cfg"),
