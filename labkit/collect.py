@@ -21,16 +21,20 @@ from labkit.ssh import Shell
 from labkit.untar import Limits
 
 STREAM = "/usr/local/sbin/lab-collect stream"
+# What only this host can know of how a run came home: `lab verify` lets a run off checks by it.
+OURS = ("collected", "reason", "record")
 
 
 def bring(place: snapshot.Place, gateway: Path, target: Path, prepared: dict[str, Any]) -> Path:
     """Stream the prepared run into `target` (runs/<run_id>); marks it collected. Returns the folder.
 
-    prepared: what the guest said when it got the run ready (see roles/collect/files/lab-collect).
+    prepared: what the guest said when it got the run ready (see roles/collect/files/lab-collect). How the
+    run came home is not the guest's to say: what it says of that is left out.
     Raises LabError when the guest breaks off; what came is kept as an incomplete run.
     """
+    told = {name: value for name, value in prepared.items() if name not in OURS}
     with Shell(place.address, place.keys_dir) as shell:
-        return store(place, gateway, target, shell.stream(STREAM), prepared)
+        return store(place, gateway, target, shell.stream(STREAM), {**told, "collected": "live"})
 
 
 def store(
@@ -44,6 +48,7 @@ def store(
 ) -> Path:
     """Make `target` from the guest's tar stream and what the host knows; as `bring` otherwise.
 
+    prepared: `collected` (and off a dead guest's disks `reason` and `record`) in it are this host's words.
     beside: more files of the host's for the run's folder, by their name there.
     """
     process.stop(gateway)
@@ -79,7 +84,7 @@ def _manifest(
     return {
         "settings": _read_json(gateway / "run.json"),
         "options": _read_json(gateway / "options.json"),
-        "collected": prepared.get("collected", "live"),
+        "collected": prepared["collected"],
         "reason": prepared.get("reason"),
         "sealed_in_guest": prepared.get("sealed"),
         "guest": prepared,
