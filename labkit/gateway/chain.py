@@ -41,26 +41,21 @@ class Head:
 class Chain:
     """The chain of one run, open for appending. One process at a time."""
 
-    def __init__(
-        self, run_dir: Path, each: Callable[[dict, int], None] = lambda _record, _offset: None
-    ) -> None:
+    def __init__(self, run_dir: Path, each: Callable[[dict], None] = lambda _record: None) -> None:
         """Open it, cut off a half-written last line, and show `each` the records that are there.
-
-        `each` gets a record and where in the file it begins.
 
         `broken` then says in words what does not hold of what was there; '' when all does.
         """
         self.run_dir = Path(run_dir)
         self._lines = JournaledLines(self.run_dir / LEDGER)
         self.restored = self._lines.restored
-        self.head, self.broken, offset = Head(), "", 0
+        self.head, self.broken = Head(), ""
         for line in _lines_of(self._lines.path):
             record = (parse_line(line) or [{}])[0]
             if record.get("prev") != self.head.sha256 and not self.broken:
                 self.broken = f"line {self.head.n + 1} does not follow from the line before it"
             self.head = Head(self.head.n + 1, hash_of(line))
-            each(record, offset)
-            offset += len(line)
+            each(record)
         kept = read_head(self.run_dir)
         if kept.n > self.head.n:
             self.broken = f"it ends at line {self.head.n}, and line {kept.n} was there"
@@ -71,17 +66,13 @@ class Chain:
         """Bytes of the file."""
         return self._lines.size
 
-    def append(self, records: list[tuple[str, dict]]) -> list[int]:
-        """Add (kind, body) records in order, all or none; durable on return. OSError: none is held.
+    def append(self, records: list[tuple[str, dict]]) -> None:
+        """Add (kind, body) records in order, all or none; durable on return. OSError: none is held."""
+        self.append_texts([(kind, text_of(body)) for kind, body in records])
 
-        Returns where each begins in the file.
-        """
-        return self.append_texts([(kind, text_of(body)) for kind, body in records])
-
-    def append_texts(self, records: list[tuple[str, bytes]]) -> list[int]:
+    def append_texts(self, records: list[tuple[str, bytes]]) -> None:
         """The same with bodies that are text already: one JSON object each, in one line of ASCII."""
-        at, n, prev, lines, places = _at(int(time.time())), self.head.n, self.head.sha256, [], []
-        place = self._lines.size
+        at, n, prev, lines = _at(int(time.time())), self.head.n, self.head.sha256, []
         for kind, body in records:
             n += 1
             line = b'{"n":%d,"at":"%s","kind":"%s","body":%s,"prev":"%s"}' % (
@@ -89,19 +80,11 @@ class Chain:
             )  # fmt: skip
             prev = hashlib.sha256(line).hexdigest()
             lines.append(line)
-            places.append(place)
-            place += len(line) + 1
         lines.append(b"")
         self._lines.append_bytes(b"\n".join(lines))
         self.head = Head(n, prev)
         if time.monotonic() - self._head_kept > HEAD_EVERY_SECONDS:
             self.keep_head()
-        return places
-
-    def body_at(self, place: int) -> dict:
-        """The body of the record that begins there; {} where none does."""
-        body = (parse_line(self._lines.read_line(place)) or [{}])[0].get("body")
-        return body if isinstance(body, dict) else {}
 
     def keep_head(self) -> None:
         """Write ledger.head. OSError where the disk takes no more; the chain itself is whole then."""

@@ -10,7 +10,6 @@ from pathlib import Path
 
 BINARY = getattr(os, "O_BINARY", 0)  # Windows would write each line break as two characters
 IN_USE_SECONDS = 5.0  # there a file that somebody reads can't be replaced or made anew for that moment
-LINE_CHUNK = 8192  # bytes read at once of a line whose length nobody knows
 
 
 def write_private(path: Path, text: str) -> None:
@@ -95,14 +94,6 @@ class JsonLines:
         self._file.seek(offset)
         if self._file.write(data) != len(data):
             raise OSError(f"{self.path.name} was not written whole")
-
-    def read_line(self, offset: int) -> bytes:
-        """The line that begins there, break included."""
-        self._file.seek(offset)
-        data = b""
-        while b"\n" not in data and (more := self._file.read(LINE_CHUNK)):
-            data += more
-        return data[: data.find(b"\n") + 1]
 
     @property
     def size(self) -> int:

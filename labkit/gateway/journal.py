@@ -56,10 +56,6 @@ class JournaledLines:
         """Bytes of the file."""
         return self._lines.size
 
-    def read_line(self, offset: int) -> bytes:
-        """The line that begins there."""
-        return self._lines.read_line(offset)
-
     def close(self) -> None:
         """No journal is left behind, unless the disk takes no more: then it is needed."""
         with contextlib.suppress(OSError):

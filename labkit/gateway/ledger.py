@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import logging
 import threading
 import time
@@ -23,7 +22,7 @@ from labkit.gateway.rows import BadEvents, Pairs, Row, checked, known_by, opened
 from labkit.gateway.views import EVENTS, REQUESTS, View, request_line
 
 MAX_BYTES = 4 * 1024**3  # an eight-hour run pushes some tens of MB; a hostile guest must not fill the host
-MAX_ROWS = 4_000_000  # each costs this process a hundred bytes of memory
+MAX_ROWS = 4_000_000  # each costs this process some hundred bytes of memory
 MAX_CONFLICTS = 1000  # told in the ledger with their content; more are only logged
 MAX_REFUSED = 100
 
@@ -52,7 +51,7 @@ class Ledger:
         self.run_id, self._origin = run_id, Origin(nonce, boot_id)
         self.watermark = 0  # every id up to this one is held
         self._above: set[int] = set()  # ids held beyond a gap
-        self._places: dict[int, int] = {}  # id -> where in the ledger its line begins
+        self._held: dict[int, bytes] = {}  # id -> digest of what its row says: no repeat reads the ledger
         self._conflicts: set[tuple[int, bytes]] = set()
         self.under_way: dict[int, dict] = {}  # id -> a model call that is reserved and not settled
         self._refused = 0
@@ -100,20 +99,21 @@ class Ledger:
         if fresh:
             self._demand_room(len(fresh))
         records = [("event", row.text) for row in fresh] + [("conflict", row.text) for row in conflicts]
-        places = self._chain.append_texts(records) if records else []
+        if records:
+            self._chain.append_texts(records)
         if fresh:
             self._events.append_lines(b"\n".join([*(row.text for row in fresh), b""]))
         for row in conflicts:
             self._note_conflict(row)
         was_sealed = self.sealed_at is not None
-        for row, place in zip(fresh, places, strict=False):
-            self._note(row.body, place)
+        for row in fresh:
+            self._note(row.body, row.known)
         if self.sealed_at is not None and not was_sealed:
             with contextlib.suppress(OSError):
                 self._chain.keep_head()
 
     def _demand_room(self, rows: int = 0) -> None:
-        if self._chain.size > MAX_BYTES or len(self._places) + rows > MAX_ROWS:
+        if self._chain.size > MAX_BYTES or len(self._held) + rows > MAX_ROWS:
             raise OSError(errno.EFBIG, f"{chain.LEDGER} has reached {self._chain.size} bytes")
 
     def _answer(self, rows: list[Row]) -> Answer:
@@ -123,7 +123,7 @@ class Ledger:
         """Of a batch that the disk did not take: what was held before is still true."""
         if isinstance(push, Exception):
             return push
-        return error if any(row.odd or row.id not in self._places for row in push) else self._answer(push)
+        return error if any(row.odd or row.id not in self._held for row in push) else self._answer(push)
 
     def reserve(self, number: int, body: dict) -> None:
         """Write down that model call `number` is about to go out; durable on return. OSError: it is not."""
@@ -177,11 +177,11 @@ class Ledger:
         exchanges = list(read_lines(run_dir / REQUESTS))
         adopted = {"adopted": len(events) + len(exchanges)} if events or exchanges else {}
         records = [("event", row) for row in events] + [("exchange", row) for row in exchanges]
-        places = self._chain.append([("opened", {**about, **adopted}), *records])
-        for row, place in zip(events, places[1:], strict=False):
-            self._note(row, place)
+        self._chain.append([("opened", {**about, **adopted}), *records])
+        for row in events:
+            self._note(row, known_by(row))
 
-    def _again(self, record: dict, place: int) -> None:
+    def _again(self, record: dict) -> None:
         """One record that a gateway before this one wrote."""
         kind, body = record.get("kind"), record.get("body")
         if not isinstance(body, dict):
@@ -190,9 +190,9 @@ class Ledger:
         if kind in ("opened", "started"):
             self._origin.boots.announce(body)
         elif kind == "event" and type(number) is int:
-            self._note(body, place)
+            self._note(body, known_by(body))
         elif kind == "conflict" and type(number) is int:
-            self._conflicts.add((number, _digest(known_by(body))))
+            self._conflicts.add((number, known_by(body)))
         elif kind == "reserved" and type(number) is int:
             self.under_way[number] = body
         elif kind == "exchange" and type(number) is int:
@@ -214,26 +214,22 @@ class Ledger:
         fresh: dict[int, Row] = {}
         conflicts: dict[tuple[int, bytes], Row] = {}
         for row in rows:
-            if row.id not in self._places and row.id not in fresh:
-                fresh[row.id] = row
-                continue
-            known = known_by(row.body)
-            held = fresh[row.id].body if row.id in fresh else self._chain.body_at(self._places[row.id])
-            row.odd = known != known_by(held)
-            if row.odd and (row.id, _digest(known)) not in self._conflicts:
-                conflicts[row.id, _digest(known)] = row
+            held = self._held.get(row.id) or fresh.setdefault(row.id, row).known
+            row.odd = row.known != held
+            if row.odd and (row.id, row.known) not in self._conflicts:
+                conflicts[row.id, row.known] = row
         room = max(0, MAX_CONFLICTS - len(self._conflicts))
         return list(fresh.values()), list(conflicts.values())[:room]
 
     def _note_conflict(self, row: Row) -> None:
-        self._conflicts.add((row.id, _digest(known_by(row.body))))
+        self._conflicts.add((row.id, row.known))
         log.warning("event %d came again with other content: a conflict, kept beside the first", row.id)
 
-    def _note(self, body: dict, place: int) -> None:
+    def _note(self, body: dict, known: bytes) -> None:
         number = body["id"]
-        if number in self._places:
+        if number in self._held:
             return
-        self._places[number] = place
+        self._held[number] = known
         if number == self.watermark + 1:
             self.watermark = number
             while self.watermark + 1 in self._above:
@@ -244,7 +240,3 @@ class Ledger:
         if body.get("event_type") == "RUN_SEALED" and self.sealed_at is None:
             self.summary = run_summary([body])  # before: who sees the seal reads it
             self.sealed_at = time.monotonic()
-
-
-def _digest(text: bytes) -> bytes:
-    return hashlib.sha256(text).digest()[:12]

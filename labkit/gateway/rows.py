@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+import marshal
 import math
 import re
 
@@ -26,11 +28,12 @@ class BadEvents(ValueError):
 
 @dataclasses.dataclass(slots=True)
 class Row:
-    """A pushed row: its id, the row, its text as it goes into the ledger."""
+    """A pushed row: its id, the row, its text as it goes into the ledger, what it is known by."""
 
     id: int
     body: dict
     text: bytes
+    known: bytes
     odd: bool = False  # held under its id is something else
 
 
@@ -56,12 +59,16 @@ def checked(body: object, text: bytes | None = None) -> Row:
     """BadEvents when it is no whole row, or one that SQLite cannot hold."""
     check_row(body)
     assert isinstance(body, dict)
-    return Row(body["id"], body, text_of(body) if text is None else text)
+    return Row(body["id"], body, text_of(body) if text is None else text, known_by(body))
 
 
 def known_by(body: dict) -> bytes:
-    """The same for rows that say the same, whatever the order of their columns. A missing column is null."""
-    return text_of({name: body.get(name) for name in COLUMNS})
+    """A digest, the same for rows that say the same, whatever the order of their columns.
+
+    A missing column is null; 1, 1.0 and true are three things.
+    """
+    said = marshal.dumps([body.get(name) for name in COLUMNS], 0)  # an eighth of the time of JSON
+    return hashlib.sha256(said).digest()[:12]
 
 
 def _parsed(raw: bytes) -> object:
