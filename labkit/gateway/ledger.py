@@ -16,14 +16,15 @@ from typing import NamedTuple
 from labkit.gateway import chain
 from labkit.gateway.chain import Chain
 from labkit.gateway.events import run_summary
-from labkit.gateway.files import read_lines
+from labkit.gateway.files import read_lines, text_of
 from labkit.gateway.origin import TOLD_BY, Origin
 from labkit.gateway.rows import BadEvents, Pairs, Row, checked, known_by, opened
 from labkit.gateway.views import EVENTS, REQUESTS, View, request_line
 
 MAX_BYTES = 4 * 1024**3  # an eight-hour run pushes some tens of MB; a hostile guest must not fill the host
 MAX_ROWS = 4_000_000  # each costs this process some hundred bytes of memory
-MAX_CONFLICTS = 1000  # told in the ledger with their content; more are only logged
+MAX_CONFLICTS = 1000  # told in the ledger; more are only answered
+CONFLICT_BYTES = 1024  # that the ledger keeps of each: the held row is the one that counts
 MAX_REFUSED = 100
 
 log = logging.getLogger("labkit.gateway")
@@ -52,7 +53,7 @@ class Ledger:
         self.watermark = 0  # every id up to this one is held
         self._above: set[int] = set()  # ids held beyond a gap
         self._held: dict[int, bytes] = {}  # id -> digest of what its row says: no repeat reads the ledger
-        self._conflicts: set[tuple[int, bytes]] = set()
+        self._conflicts: set[tuple[int, str]] = set()
         self.under_way: dict[int, dict] = {}  # id -> a model call that is reserved and not settled
         self._refused = 0
         self._lock = threading.RLock()  # one writes; the others wait, also for its fsync
@@ -96,15 +97,16 @@ class Ledger:
 
     def _take(self, rows: list[Row]) -> None:
         fresh, conflicts = self._sorted(rows)
-        if fresh:
-            self._demand_room(len(fresh))
-        records = [("event", row.text) for row in fresh] + [("conflict", row.text) for row in conflicts]
+        records = [("event", row.text) for row in fresh]
+        records += [("conflict", text_of(_conflict_of(row))) for row in conflicts]
         if records:
+            self._demand_room(len(fresh), sum(len(text) for _, text in records))
             self._chain.append_texts(records)
         if fresh:
             self._events.append_lines(b"\n".join([*(row.text for row in fresh), b""]))
         for row in conflicts:
-            self._note_conflict(row)
+            self._conflicts.add((row.id, row.known.hex()))
+            log.warning("event %d came again with other content: a conflict, told beside the first", row.id)
         was_sealed = self.sealed_at is not None
         for row in fresh:
             self._note(row.body, row.known)
@@ -112,8 +114,8 @@ class Ledger:
             with contextlib.suppress(OSError):
                 self._chain.keep_head()
 
-    def _demand_room(self, rows: int = 0) -> None:
-        if self._chain.size > MAX_BYTES or len(self._held) + rows > MAX_ROWS:
+    def _demand_room(self, rows: int = 0, size: int = 0) -> None:
+        if self._chain.size + size > MAX_BYTES or len(self._held) + rows > MAX_ROWS:
             raise OSError(errno.EFBIG, f"{chain.LEDGER} has reached {self._chain.size} bytes")
 
     def _answer(self, rows: list[Row]) -> Answer:
@@ -192,7 +194,7 @@ class Ledger:
         elif kind == "event" and type(number) is int:
             self._note(body, known_by(body))
         elif kind == "conflict" and type(number) is int:
-            self._conflicts.add((number, known_by(body)))
+            self._conflicts.add((number, str(body.get("digest") or known_by(body).hex())))
         elif kind == "reserved" and type(number) is int:
             self.under_way[number] = body
         elif kind == "exchange" and type(number) is int:
@@ -212,18 +214,14 @@ class Ledger:
     def _sorted(self, rows: list[Row]) -> tuple[list[Row], list[Row]]:
         """(rows not held, rows that contradict a held one), each once and in the order they came."""
         fresh: dict[int, Row] = {}
-        conflicts: dict[tuple[int, bytes], Row] = {}
+        conflicts: dict[tuple[int, str], Row] = {}
         for row in rows:
             held = self._held.get(row.id) or fresh.setdefault(row.id, row).known
             row.odd = row.known != held
-            if row.odd and (row.id, row.known) not in self._conflicts:
-                conflicts[row.id, row.known] = row
+            if row.odd and (row.id, row.known.hex()) not in self._conflicts:
+                conflicts[row.id, row.known.hex()] = row
         room = max(0, MAX_CONFLICTS - len(self._conflicts))
         return list(fresh.values()), list(conflicts.values())[:room]
-
-    def _note_conflict(self, row: Row) -> None:
-        self._conflicts.add((row.id, row.known))
-        log.warning("event %d came again with other content: a conflict, kept beside the first", row.id)
 
     def _note(self, body: dict, known: bytes) -> None:
         number = body["id"]
@@ -240,3 +238,7 @@ class Ledger:
         if body.get("event_type") == "RUN_SEALED" and self.sealed_at is None:
             self.summary = run_summary([body])  # before: who sees the seal reads it
             self.sealed_at = time.monotonic()
+
+
+def _conflict_of(row: Row) -> dict:
+    return {"id": row.id, "digest": row.known.hex(), "text": row.text[:CONFLICT_BYTES].decode("ascii")}
