@@ -8,6 +8,7 @@ import json
 import marshal
 import math
 import re
+import reprlib
 
 from labkit.gateway.files import text_of
 
@@ -108,10 +109,10 @@ def check_row(row: object) -> None:
         raise BadEvents("an event is not an object")
     event_id = row.get("id")
     if type(event_id) is not int or not 1 <= event_id <= MAX_ID:
-        raise BadEvents(f"id {event_id!r} is not a row id")
+        raise BadEvents(f"id {reprlib.repr(event_id)} is not a row id")
     if row.keys() != _NAMES:
-        odd = set(row) ^ _NAMES
-        raise BadEvents(f"event {event_id}: columns missing or unknown: {', '.join(sorted(odd))}")
+        odd = sorted(set(row) ^ _NAMES)  # the guest's words, and the message is logged: short, and quoted
+        raise BadEvents(f"event {event_id}: columns missing or unknown: {reprlib.repr(odd)}")
     for value in row.values():
         if value is not None and type(value) is not str and not _storable(value):
             raise BadEvents(f"event {event_id}: a column holds something that SQLite cannot hold")

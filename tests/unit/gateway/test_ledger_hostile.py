@@ -7,6 +7,7 @@ import json
 import pytest
 
 from labkit.gateway.ledger import Answer, Ledger
+from labkit.gateway.rows import BadEvents
 
 
 def push(ledger: Ledger, *rows: dict) -> Answer:
@@ -83,3 +84,20 @@ def test_one_push_does_not_carry_the_ledger_past_its_end(tmp_path, event, monkey
     with pytest.raises(OSError, match="has reached"):
         ledger.accept(body.encode())
     assert push(ledger, event(1)) == (1, [])
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"id": "7" * 1_000_000},
+        {"id": ["deep"] * 100_000},
+        {"x" * 1_000_000: 1},
+        {f"column {n}": n for n in range(10_000)},
+        {"a line\nof another's log": 1},
+    ],
+    ids=["a long id", "a list as id", "a long name", "many names", "a name with a break"],
+)
+def test_what_is_said_of_a_bad_row_is_one_short_line(tmp_path, event, odd):
+    with pytest.raises(BadEvents) as said:
+        push(Ledger(tmp_path, "r"), event(1) | odd)
+    assert len(str(said.value)) < 400 and "\n" not in str(said.value)
