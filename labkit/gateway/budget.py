@@ -23,6 +23,7 @@ FIRST_DENSITY = 1 / 2
 LOWEST_DENSITY = 1 / 6
 DENSITY_MARGIN = 1.2
 MEASURED_FROM_BYTES = 2000  # shorter bodies are mostly the provider's own framing
+BROKEN_OFF = ("cut", "lost")  # of a stream that ends early the figures so far may be a part of the bill
 # The word of a proxy that waited no longer: behind it the work may have been done, and billed.
 MAYBE_DONE = (408, 504, 522, 524)
 
@@ -125,12 +126,21 @@ class Budget:
         return (dollars + completion_tokens * config.price_output_per_mtok) / 1e6
 
     def _charge(self, reservation: Reservation, status: int | str, usage: Usage) -> float:
+        known = self._known(usage)
+        if known is None:
+            refused = isinstance(status, int) and status >= 400 and status not in MAYBE_DONE
+            return 0.0 if refused or status == "unreachable" else reservation.worst_usd
+        if status in BROKEN_OFF and usage.finish_reason is None:
+            return max(known, reservation.worst_usd)
+        return known
+
+    def _known(self, usage: Usage) -> float | None:
+        """What it cost by the reply's own figures."""
         if usage.cost_usd is not None:
             return usage.cost_usd
-        if usage.prompt_tokens is not None and usage.completion_tokens is not None:
-            return self._price(usage.prompt_tokens, usage.completion_tokens)
-        refused = isinstance(status, int) and status >= 400 and status not in MAYBE_DONE
-        return 0.0 if refused or status == "unreachable" else reservation.worst_usd
+        if usage.prompt_tokens is None or usage.completion_tokens is None:
+            return None
+        return self._price(usage.prompt_tokens, usage.completion_tokens)
 
     def _write(
         self,

@@ -134,11 +134,16 @@ def test_calls_that_break_off_anywhere_never_pass_the_cap(paid, seed):
     assert gateway.chat(messages=[{"role": "user", "content": "x" * 4000}]).status_code == 402
 
 
-def test_a_guest_that_hangs_up_in_a_stream_is_charged_the_worst_case(paid):
+@pytest.mark.parametrize(
+    "told", ["", ', "usage": {"prompt_tokens": 9, "completion_tokens": 1, "cost": 0.0001}']
+)
+def test_a_guest_that_hangs_up_in_a_stream_is_charged_the_worst_case(paid, told):
+    """Whatever the provider said of the bill by then: it goes on, and bills what it goes on with."""
+
     class Endless(httpx2.AsyncByteStream):
         async def __aiter__(self):
             while True:
-                yield b'data: {"choices": [{"delta": {"content": "x"}}]}\n\n'
+                yield b'data: {"choices": [{"delta": {"content": "x"}}]%s}\n\n' % told.encode()
                 await asyncio.sleep(0.01)
 
     bank = Bank(random.Random(1))
