@@ -107,9 +107,11 @@ class Budget:
         status: the provider's HTTP status, or a word when there was none (`unreachable`, `lost`, `cut`).
         said: hashes of the reply, for the ledger.
         """
-        self.reserved = max(0.0, self.reserved - reservation.worst_usd)
-        self.days.add(reservation.day, -reservation.worst_usd)
-        self._write(reservation, status, usage, round(seconds, 3), said)
+        try:
+            self._write(reservation, status, usage, round(seconds, 3), said)
+        finally:  # what was set aside goes when the charge is counted, however full the disk
+            self.reserved = max(0.0, self.reserved - reservation.worst_usd)
+            self.days.add(reservation.day, -reservation.worst_usd)
 
     def _density(self) -> float:
         if not self._densest:
@@ -150,15 +152,18 @@ class Budget:
         seconds: float | None,
         said: dict | None = None,
     ) -> None:
+        """Count the charge, then write it down. OSError: it is counted, and this call is lost on restart."""
         charged = self._charge(reservation, status, usage)
         self.spent += charged
-        self.days.add(reservation.day, charged)
         self._measure(reservation.body_bytes, usage.prompt_tokens)
         row = {"id": reservation.id, "time": reservation.time, "purpose": reservation.purpose}
         row |= {"model": reservation.model, "status": status, "body_bytes": reservation.body_bytes}
         row |= vars(usage)
         row |= {"charged_usd": round(charged, 9), "latency_seconds": seconds}
-        self.ledger.exchange(row | {"seen": {**reservation.seen, **(said or {})}})
+        try:
+            self.ledger.exchange(row | {"seen": {**reservation.seen, **(said or {})}})
+        finally:
+            self.days.add(reservation.day, charged)
 
     def _charge_lost(self) -> None:
         """Calls that a dead gateway left behind: their answers are lost, their cost is not."""

@@ -23,20 +23,29 @@ class Days:
         self._own: dict[str, float] = {}
 
     def add(self, day: str, usd: float) -> None:
-        """Count dollars (charged or set aside; negative: given back) for a day, whatever the cap."""
+        """Count dollars (charged or set aside; negative: given back) for a day, whatever the cap.
+
+        OSError: they are counted, and the day's file is behind until the next time.
+        """
         if self.cap_usd:
             self._own[day] = max(0.0, self._own.get(day, 0.0) + usd)
             self._write(day)
 
     def takes(self, day: str, usd: float) -> bool:
-        """Set dollars aside for a day; False, and nothing set aside, when the cap would not hold them."""
+        """Set dollars aside for a day; False when the cap would not hold them.
+
+        Nothing is set aside then, nor by an OSError: of a full disk, or of a share that cannot be read.
+        """
         if not self.cap_usd:
             return True
-        self.add(day, usd)
-        if self.spent(day) <= self.cap_usd:
-            return True
-        self.add(day, -usd)
-        return False
+        holds = False
+        try:
+            self.add(day, usd)
+            holds = self.spent(day) <= self.cap_usd
+        finally:
+            if not holds:
+                self.add(day, -usd)
+        return holds
 
     def spent(self, day: str) -> float:
         """Dollars of that day, of all runs, what is set aside included."""

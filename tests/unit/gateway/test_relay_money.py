@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -223,3 +224,40 @@ def test_a_days_file_that_cannot_be_read_is_not_taken_for_nothing(paid, tmp_path
     (tmp_path / "spending" / today / "20250101-000000-aaaaaa.json").write_text("{")
     refused = gateway.chat()
     assert (refused.status_code, refused.json()["error"]["code"]) == (507, "gateway_disk")
+
+
+DAY = "2026-01-02"
+
+
+def in_the_way(gateway: InProcess) -> Path:
+    """As a full disk, for the day's share of this run: its file can't be written. Gone, it can."""
+    partial = Path(gateway.config.days_dir) / DAY / f".{gateway.config.run_id}.partial"
+    partial.mkdir(parents=True)
+    return partial
+
+
+def test_a_days_share_that_cannot_be_written_loses_no_charge_and_doubles_none(paid, tmp_path, one_day):
+    bank = Bank(random.Random(7))
+    gateway = paid(bank, day_budget_usd=50.0, days_dir=str(tmp_path / "spending"), budget_usd=100.0)
+    reply, obstacle = bank.reply, []
+
+    def full_disk_meanwhile(body: dict) -> httpx2.Response:
+        obstacle.append(in_the_way(gateway))
+        return reply(body)
+
+    gateway.provider.reply = full_disk_meanwhile
+    assert gateway.chat().status_code == 200, "it is paid for: handed on"
+    assert gateway.budget.spent == pytest.approx(bank.billed) and gateway.budget.reserved == 0
+    assert gateway.budget.days.spent(DAY) == pytest.approx(bank.billed)
+    obstacle[0].rmdir()
+    gateway.restart()
+    assert gateway.budget.spent == pytest.approx(bank.billed)
+    assert gateway.budget.days.spent(DAY) == pytest.approx(bank.billed)
+
+
+def test_what_a_full_disk_kept_from_being_set_aside_is_not_set_aside(paid, tmp_path, one_day):
+    bank = Bank(random.Random(8))
+    gateway = paid(bank, day_budget_usd=50.0, days_dir=str(tmp_path / "spending"), budget_usd=100.0)
+    in_the_way(gateway)
+    assert [gateway.chat().status_code for _ in range(3)] == [507] * 3
+    assert bank.billed == gateway.budget.days.spent(DAY) == gateway.budget.reserved == 0
