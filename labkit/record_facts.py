@@ -10,13 +10,14 @@ from labkit.analysis.load import REFERENCE_TABLES
 from labkit.errors import LabError
 
 MAX_PROMPT_CHARS = 200_000
+PROMPT_SECONDS = 60.0
 
 
 def prompts(path: Path) -> dict:
     """The prompts as run.db holds them, hashed here. Empty for a run.db that does not hold."""
     found = {}
     try:
-        with sqlite_file.opened(path) as connection:
+        with sqlite_file.opened(path, PROMPT_SECONDS) as connection:
             if "prompts" not in sqlite_file.tables(connection):  # a view of that name might never end
                 return {}
             sql = "SELECT name, substr(content, 1, ?) FROM prompts LIMIT 20"

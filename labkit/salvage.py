@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit.analysis import sqlite_file
+from labkit.analysis import sqlite_file, sqlite_guard
 from labkit.analysis.load import REFERENCE_TABLES
 from labkit.config import REPO
 from labkit.errors import LabError
@@ -99,11 +99,12 @@ def _vacuum(source: Path, target: Path) -> None:
 
     Never with a rollback journal beside `source`: one may name other files, which SQLite then removes.
     """
-    with contextlib.closing(sqlite3.connect(source, timeout=5)) as connection:
-        connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA cell_size_check = ON")
-        with sqlite_file.deadline(connection, SETTLE_SECONDS):
-            connection.execute("VACUUM INTO ?", (str(target),))
+    with (
+        contextlib.closing(sqlite3.connect(source, timeout=5)) as connection,
+        sqlite_file.deadline(connection, SETTLE_SECONDS),
+    ):
+        sqlite_guard.settle(connection, SETTLE_SECONDS)
+        connection.execute("VACUUM INTO ?", (str(target),))
 
 
 def _last_id(path: Path) -> int:
@@ -152,7 +153,7 @@ def sealed_summary(path: Path) -> dict[str, Any] | None:
     """The run summary in the record's RUN_SEALED row; None when the run was not sealed."""
     text = "SELECT substr(sanitized_output, 1, 1000000) FROM execution_logs"
     try:
-        with sqlite_file.opened(path) as connection:
+        with sqlite_file.opened(path, SUMMARY_SECONDS) as connection:
             row = connection.execute(f"{text} WHERE event_type = 'RUN_SEALED' LIMIT 1").fetchone()
         summary = json.loads(row[0]) if row else None
     except (LabError, ValueError, TypeError, RecursionError):
@@ -169,8 +170,7 @@ def unsealed_summary(path: Path, run_id: str) -> dict[str, Any]:
     figures = dict.fromkeys((*EVENT_COUNTS, *FILE_COUNTS, *MONEY, "steps", "elapsed_seconds", "events"))
     with (
         contextlib.suppress(LabError),
-        sqlite_file.opened(path) as connection,
-        sqlite_file.deadline(connection, SUMMARY_SECONDS),
+        sqlite_file.opened(path, SUMMARY_SECONDS) as connection,
     ):
         figures |= _figures(connection)
     report = figures.pop("report", "")

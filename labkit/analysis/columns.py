@@ -6,6 +6,7 @@ is counted, so that one bad cell can neither stop a question nor pass unseen.
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 import duckdb
 
 from labkit.analysis.sqlite_file import quoted
+from labkit.analysis.sqlite_guard import bounded
 
 CHUNK_ROWS = 20_000
 
@@ -78,8 +80,8 @@ def copy_table(source: sqlite3.Connection, target: duckdb.DuckDBPyConnection, ta
 
 def _chunks(source: sqlite3.Connection, table: str, columns: list[Column]) -> Iterator[list[tuple]]:
     listed = ", ".join(quoted(column.name) for column in columns)
-    cursor = source.execute(f"SELECT {listed} FROM {quoted(table)}")
-    while rows := cursor.fetchmany(CHUNK_ROWS):
+    cursor = bounded(source.execute(f"SELECT {listed} FROM {quoted(table)}"))
+    while rows := list(itertools.islice(cursor, CHUNK_ROWS)):
         yield rows
 
 

@@ -1,7 +1,7 @@
 """HOST: opens a run's SQLite file for reading. Owns that the copy on disk is never touched.
 
 The file comes from a guest whose root may be hostile: nothing in it is trusted, every failure
-is a LabError, and no view, trigger or virtual table of its own is ever run.
+is a LabError, and no view, trigger, virtual table or expression of its own is ever run.
 """
 
 from __future__ import annotations
@@ -14,30 +14,39 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
+from labkit.analysis import sqlite_guard
 from labkit.analysis.text import harmless
 from labkit.errors import EVIDENCE, NOT_READY, LabError
 from labkit.late import after
 
 MAGIC = b"SQLite format 3\0"
+SECONDS = 600.0
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A read-only connection to `path`.
+def opened(path: Path, seconds: float = SECONDS) -> Iterator[sqlite3.Connection]:
+    """A read-only connection to `path`, whose statements end after `seconds` in all.
 
     Without a -wal file it is opened immutable, so that SQLite leaves no -shm beside it. With one
     (a copy somebody took by hand) both files are read from a temporary folder.
-    Raises LabError when the file is missing (NOT_READY) or no database (EVIDENCE); an
+    Raises LabError when the file is missing (NOT_READY), no database, or has something to evaluate in its
+    schema (EVIDENCE); an
     sqlite3.DatabaseError met while reading becomes a LabError (EVIDENCE) as well.
     """
     _check_header(path)
+    late = threading.Event()
     with tempfile.TemporaryDirectory(prefix="lab-sqlite-") as scratch:
         try:
-            with closing(_connect(path, Path(scratch))) as connection:
+            with (
+                closing(_connect(path, Path(scratch))) as connection,
+                deadline(connection, seconds) as late,
+            ):
+                sqlite_guard.settle(connection, seconds)
                 yield connection
         # UnicodeError: sqlite3 cannot decode its own message about a damaged schema
         except (sqlite3.Error, UnicodeError, MemoryError) as error:
-            raise _damaged(path, str(error)) from error
+            why = f"not finished within {seconds:g} s" if late.is_set() else str(error)
+            raise _damaged(path, why) from error
 
 
 def deadline(connection, seconds: float) -> AbstractContextManager[threading.Event]:
@@ -74,13 +83,8 @@ def integrity(path: Path, seconds: float = 60.0) -> dict:
     Returns {"integrity": "ok" | what is wrong, "tables": {name: rows}}. Never raises for a bad file.
     """
     try:
-        with opened(path) as connection, deadline(connection, seconds) as late:
-            try:
-                return {"integrity": _check(connection), "tables": _counts(connection)}
-            except sqlite3.OperationalError as error:
-                if not late.is_set():
-                    raise
-                raise LabError(f"not finished within {seconds:g} s") from error
+        with opened(path, seconds) as connection:
+            return {"integrity": _check(connection), "tables": _counts(connection)}
     except LabError as error:
         return {"integrity": error.message, "tables": {}}
 
@@ -117,8 +121,6 @@ def _connect(path: Path, scratch: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, timeout=5.0)
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     connection.execute("PRAGMA query_only = ON")
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.execute("PRAGMA cell_size_check = ON")
     return connection
 
 

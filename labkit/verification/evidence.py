@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit import plain_file
-from labkit.analysis import sqlite_file
+from labkit.analysis import sqlite_file, sqlite_guard
 from labkit.errors import LabError
 from labkit.gateway import chain, config
 from labkit.gateway.events import run_summary
@@ -172,8 +172,8 @@ def content(row: Row) -> list:
 
 def _database(path: Path) -> Database:
     try:
-        with sqlite_file.opened(path) as connection, sqlite_file.deadline(connection, 300):
-            tables = {name: _rows(connection, name) for name in sqlite_file.tables(connection)}
+        with sqlite_file.opened(path) as connection:
+            tables = {n: _rows(connection, n) for n in sqlite_file.tables(connection) if n in TABLES}
             for row in tables.get("api_requests", ()):
                 row.setdefault("cost_source", None)  # one of two copies may be of an earlier kit
             return Database(tables, objects=sqlite_file.objects(connection))
@@ -184,7 +184,7 @@ def _database(path: Path) -> Database:
 def _rows(connection: Any, table: str) -> list[Row]:
     cursor = connection.execute(f"SELECT * FROM {sqlite_file.quoted(table)}")
     names = [column[0] for column in cursor.description]
-    return [dict(zip(names, values, strict=True)) for values in cursor]
+    return [dict(zip(names, values, strict=True)) for values in sqlite_guard.bounded(cursor)]
 
 
 def _json(path: Path) -> dict:
