@@ -72,7 +72,7 @@ def ask(folder: Path, name: str, args: dict | None, why: str, seconds: float = W
     state are that one's (None where there is none, as for `unpause` before any `pause`).
     LabError where nobody will ever hear it: the run is sealed.
     """
-    if run_summary(EventTail(folder).poll()):
+    if run_summary(EventTail(folder).rows()):
         raise LabError(
             f"run {folder.name} is sealed: it hears nothing any more", "`lab collect` brings it home"
         )

@@ -97,7 +97,7 @@ def _target(folder: Path) -> Path:
 def ask_to_stop(lab: Lab, folder: Path, say: Callable[[str], None]) -> None:
     """As `lab stop` does, so that the record has who asked; waits. A session that hears nothing is left."""
     tail = EventTail(folder)
-    if presence.state_of(lab.name) != "running" or not process.alive(folder) or run_summary(tail.poll()):
+    if presence.state_of(lab.name) != "running" or not process.alive(folder) or run_summary(tail.rows()):
         return
     ends = time.monotonic() + STOP_SECONDS
     try:
@@ -106,7 +106,7 @@ def ask_to_stop(lab: Lab, folder: Path, say: Callable[[str], None]) -> None:
         return say(error.message)
     if asked["state"] == "queued":
         return say("its session has not heard that it is to stop: it is stopped in the guest")
-    while not run_summary(tail.poll()) and time.monotonic() < ends:
+    while not run_summary(tail.rows()) and time.monotonic() < ends:
         time.sleep(0.2)
 
 
@@ -144,7 +144,7 @@ def stands_at(folder: Path, ask: Callable[[], str]) -> str:
 
 
 def _sealed(folder: Path) -> bool:
-    return run_summary(EventTail(folder).poll()) is not None
+    return run_summary(EventTail(folder).rows()) is not None
 
 
 def demand_over(folder: Path, stands: str) -> None:

@@ -109,7 +109,7 @@ def demand_unfinished(lab: Lab, which: str) -> Path:
         )
     if known.get("collected"):
         raise LabError(f"run {folder.name} was collected: it is over", "`lab run` starts another one")
-    if summary := run_summary(EventTail(folder).poll()):
+    if summary := run_summary(EventTail(folder).rows()):
         reason = summary.get("stop_reason", "no reason given")
         raise LabError(f"run {folder.name} is sealed ({reason}): it is over", "`lab collect` brings it home")
     if not (folder / "run.json").is_file() or not (folder / "gateway.json").is_file():

@@ -44,7 +44,7 @@ def refuse_uncollected(lab: Lab, discard: bool, thrown_away_by: str = "--discard
         return
     said = f"run {known['run']} is in the guest '{lab.name}' and was not collected"
     folder = lab.gateway_dir / known["run"]
-    if run_summary(EventTail(folder).poll()):
+    if run_summary(EventTail(folder).rows()):
         raise LabError(said, f"`lab collect` brings it to runs/; {throw}")
     if process.alive(folder):
         if (word := presence.state_of(lab.name)) in ("off", "crashed", "paused"):

@@ -87,7 +87,7 @@ def _drift(lab: Lab) -> list[str]:
 
 def _run(folder: Path, problems: list[str]) -> dict[str, Any]:
     progress = Progress()
-    for row in EventTail(folder).poll():
+    for row in EventTail(folder).rows():
         progress.apply(row)
     settings = _unless_broken(lambda: _settings(folder), problems, {})
     for name, more in zip(("minutes", "budget_usd"), commands.extension(folder), strict=True):

@@ -44,7 +44,7 @@ def _tell(lab: Lab, mode: str, why: str) -> tuple[str | None, str]:
     known = state.read(lab.dir)
     run_id = known.get("run")
     folder: Path = lab.gateway_dir / str(run_id)
-    if not run_id or known.get("collected") or run_summary(EventTail(folder).poll()):
+    if not run_id or known.get("collected") or run_summary(EventTail(folder).rows()):
         return None, ""
     kept.note(folder, mode, asking.who(), why)
     asked = asking.ask(folder, "say", {"text": TOLD[mode]}, why or f"lab network {mode}", seconds=0)

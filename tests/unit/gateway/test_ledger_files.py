@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from labkit.gateway import commands
-from labkit.gateway.events import EventTail
+from labkit.gateway.events import EventTail, run_summary
 from labkit.gateway.files import JsonLines, read_lines
 from labkit.gateway.ledger import Ledger
 from labkit.gateway.progress import Progress, event_line
@@ -70,6 +71,27 @@ def test_a_reader_follows_the_file_and_waits_for_the_end_of_a_line(tmp_path, eve
         file.write(line[10:] + b"\n")
     assert tail.poll() == [event(1)]
     assert tail.poll() == []
+
+
+def test_a_reader_of_a_long_file_holds_a_piece_of_it_at_a_time(tmp_path, event):
+    long = [event(n, sanitized_output="x" * 1_000_000) for n in range(1, 25)]
+    JsonLines(tmp_path / "events.jsonl").append([*long, event(25, event_type="RUN_SEALED")])
+    tracemalloc.start()
+    try:
+        assert run_summary(EventTail(tmp_path).rows()) == {"status": "sealed"}
+        assert tracemalloc.get_traced_memory()[1] < 12_000_000
+    finally:
+        tracemalloc.stop()
+    tail = EventTail(tmp_path)
+    polls = [[row["id"] for row in tail.poll()] for _ in range(3)]
+    assert polls[0] + polls[1] == list(range(1, 26)) and all(polls[:2]) and polls[2] == []
+
+
+def test_one_who_looks_for_a_row_goes_on_behind_it(tmp_path, event):
+    JsonLines(tmp_path / "events.jsonl").append([event(1), event(2), event(3)])
+    tail = EventTail(tmp_path)
+    assert next(tail.rows()) == event(1)
+    assert tail.poll() == [event(2), event(3)]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits the size of a file")
