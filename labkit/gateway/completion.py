@@ -61,7 +61,7 @@ def tell_once(
     told: dict[str, str] = {"time": now_utc()}
     try:
         write_private(record, json.dumps(told) + "\n")  # before: what is cut off in between is not repeated
-        body = json.dumps({"run_id": config.run_id} | summary).encode()
+        body = json.dumps(summary | {"run_id": config.run_id}).encode()
         if hook.command:
             told["command"] = _run(hook.command, body, _environment(config), seconds)
         if hook.webhook:

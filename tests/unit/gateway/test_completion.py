@@ -40,7 +40,8 @@ def test_a_sealed_run_is_told_to_the_command_once_also_after_a_restart(tmp_path,
     running.stop()
     heard = tmp_path / "heard"
     process.start(running.folder, running.config, keeper(heard))
-    running.push(event(1, event_type="RUN_SEALED", sanitized_output=json.dumps(SUMMARY)))
+    said = SUMMARY | {"run_id": "another run's"}  # the guest's word
+    running.push(event(1, event_type="RUN_SEALED", sanitized_output=json.dumps(said)))
     assert told(running.folder)["command"] == "ok"
     running.stop()
     process.start(running.folder, running.config, keeper(heard))
