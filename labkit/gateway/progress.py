@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 from labkit.gateway.events import run_summary
 
+# Characters and names that are kept of what a guest says: any of it may be megabytes.
+MAX_WORD, MAX_TEXT, MAX_NAMES = 200, 4000, 5000
 NAME_KEYS = ("name", "filename", "file_name", "path", "title")
 
 WAITS_FOR = {
@@ -51,16 +53,16 @@ class Progress:
 
     def apply(self, row: dict) -> None:
         """Take in one row; unknown event words count as events and change nothing else."""
-        event = self.last_event = str(row.get("event_type") or "")
+        event = self.last_event = str(row.get("event_type") or "")[:MAX_WORD]
         self.events += 1
-        self.phase = str(row.get("phase") or self.phase)
+        self.phase = str(row.get("phase") or self.phase)[:MAX_WORD]
         self.step = max(self.step, int(_number(row.get("step_number"))))
         self.elapsed = max(self.elapsed, _number(row.get("elapsed_seconds")))
         self.cost_usd += _number(row.get("cost_usd"))
         self.nudges += event == "SYSTEM_NUDGE"
         self.summary = run_summary([row]) or self.summary
         if event == "WORKER_THOUGHT":
-            self.thought = str(row.get("sanitized_output") or self.thought)
+            self.thought = str(row.get("sanitized_output") or self.thought)[:MAX_TEXT]
         elif event == "TOOL_CALL":
             self._called(str(row.get("tool_name") or ""), str(row.get("command_or_input") or ""))
         elif event == "INSPECTOR_DECISION":
@@ -82,13 +84,13 @@ class Progress:
         self.paused = name == "pause" or (self.paused and name not in ("unpause", "finish", "stop"))
 
     def _called(self, tool: str, given: str) -> None:
-        self.command = f"{tool}: {next(iter(_written(given)), given)}"
-        if tool == "write_script":
-            self.scripts |= _written(given)
-        elif tool == "write_scratchpad":
-            names = _written(given)
-            self.masters |= {name for name in names if name.startswith("master")}
-            self.notes |= {name for name in names if not name.startswith("master")}
+        name = _written(given)
+        self.command = f"{tool[:MAX_WORD]}: {name or given[:MAX_TEXT]}"
+        kept = {"write_script": self.scripts, "write_scratchpad": self.notes}.get(tool)
+        if kept is self.notes and name.startswith("master"):
+            kept = self.masters
+        if kept is not None and name and len(kept) < MAX_NAMES:
+            kept.add(name)
 
 
 def outside_summary(progress: Progress, run_id: str) -> dict:
@@ -111,14 +113,14 @@ def outside_summary(progress: Progress, run_id: str) -> dict:
     }
 
 
-def _written(arguments: str) -> set[str]:
+def _written(arguments: str) -> str:
     """The file name in the arguments of a write tool, without its folder; empty when they are unreadable."""
     try:
         data = json.loads(arguments)
     except (ValueError, RecursionError):
-        return set()
+        return ""
     names = [data[key] for key in NAME_KEYS if isinstance(data, dict) and isinstance(data.get(key), str)]
-    return {names[0].rpartition("/")[2]} if names else set()
+    return names[0].rpartition("/")[2][:MAX_WORD] if names else ""
 
 
 def _number(value: object) -> float:

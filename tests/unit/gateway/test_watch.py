@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -118,6 +119,17 @@ def test_after_a_tool_call_the_view_waits_for_the_tool():
     progress = Progress()
     progress.apply({"event_type": "TOOL_CALL", "tool_name": "execute_shell", "command_or_input": "make"})
     assert progress.waits_for == "the tool to end"
+
+
+def test_what_a_guest_says_does_not_stay_in_memory_by_the_megabyte(event, monkeypatch):
+    monkeypatch.setattr("labkit.gateway.progress.MAX_NAMES", 20)
+    progress = Progress()
+    for n in range(30):
+        given = json.dumps({"name": f"{n}-" + "x" * 100_000})
+        call = {"tool_name": "write_scratchpad", "command_or_input": given, "phase": "p" * 100_000}
+        progress.apply(event(n, event_type="TOOL_CALL", **call))
+        progress.apply(event(n, event_type="WORKER_THOUGHT", sanitized_output="t" * 100_000))
+    assert len(progress.notes) == 20 and len(pickle.dumps(progress)) < 20_000
 
 
 def test_masters_and_notes_are_counted_apart_and_each_name_once(event):
