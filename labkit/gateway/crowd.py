@@ -1,6 +1,7 @@
 """HOST: what a guest gone wild may take of the gateway's process: connections, memory for bodies, log lines.
 
-The page and the watchdog live in the same process: a guest must not keep a person from the stop button.
+The page and the watchdog live in its only thread: what takes long here keeps a person from the stop button
+meanwhile.
 """
 
 from __future__ import annotations
@@ -20,21 +21,47 @@ MAX_BODY = 20 * 1024 * 1024
 MOST_PARTS = 1_000_000  # lists and objects of one body: six times as many hold the process up for six seconds
 MOST_WAITING = 256 << 20  # bytes of all bodies that are being read
 MOST_CONNECTIONS = 256  # of one listener; a process may often have 1,024 files open, all told
-HEAD_SECONDS = 75.0  # a request's head is here by then: nothing else ends a connection that says nothing
+MOST_OF_ONE = 64  # connections of one address among them; a session has five or so
+HEAD_SECONDS = (
+    75.0  # a head, and then its body, is here by then, or by twice that: nothing else ends the wait
+)
+UNREAD_SECONDS = 1.0  # for the rest of a body that was answered before it was here
+MOST_HEAD, MOST_HEAD_LINES = 16 << 10, 100  # bytes and lines of a request's head
 MOST_LINES, EACH = 200, 1000  # of one kind in the log; then one in a thousand
 
 
+class Brief(h11.Connection):
+    """h11 without what costs it much for little: bodies in chunks (of one byte each), and endless heads."""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        if self.their_state is h11.IDLE:
+            _demand_short_head(self.trailing_data[0])
+        event = super().next_event()
+        if type(event) is h11.Request and any(name == b"transfer-encoding" for name, _ in event.headers):
+            raise h11.RemoteProtocolError("a body comes with its length here, not in chunks", 411)
+        return event
+
+
+def _demand_short_head(data: bytes) -> None:
+    """Asked before h11 reads it: all that came at once, however much, would be parsed at once."""
+    head, end, _ = data[:MOST_HEAD].partition(b"\r\n\r\n")
+    if (len(data) > MOST_HEAD and not end) or head.count(b"\n") > MOST_HEAD_LINES:
+        raise h11.RemoteProtocolError("the head of the request is too long", 431)
+
+
 class Patient(H11Protocol):
-    """uvicorn's protocol, but for connections that are too many and those on which no request comes."""
+    """uvicorn's protocol, but for connections that are too many, those on which no request comes to its end,
+    and those whose request was answered before it was here."""
 
     _next_look: asyncio.TimerHandle | None = None
-    _answered: object = None  # the request that was over at the last look; None: there was none yet
+    _heard: object = (None, h11.IDLE)  # the request at the last look, if something of one was still to come
+    _began = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MOST_CONNECTIONS:
-            transport.abort()
-            return
+        self.conn = Brief(h11.SERVER, MOST_HEAD)
+        self._began = self.loop.time()
+        self._make_room()
         self._next_look = self.loop.call_later(HEAD_SECONDS, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -42,13 +69,42 @@ class Patient(H11Protocol):
             self._next_look.cancel()
         super().connection_lost(exc)
 
-    def _look(self) -> None:
-        """Close where no request began since the last look. A running one takes the time it takes."""
-        waits = self.conn.their_state is h11.IDLE and (self.cycle is None or self.cycle.response_complete)
-        if waits and self.cycle is self._answered:
+    def on_response_complete(self) -> None:
+        unread, answered = self.conn.their_state is h11.SEND_BODY, self.cycle
+        super().on_response_complete()
+        if unread:
+            self.loop.call_later(UNREAD_SECONDS, self._close_unread, answered)
+
+    def _close_unread(self, answered: object) -> None:
+        if self.cycle is answered and self.conn.their_state is h11.SEND_BODY:
             self.transport.close()
+
+    def _make_room(self) -> None:
+        """The oldest connection that has still something to say goes: whoever comes anew may be a person."""
+        address = (self.client or ("",))[0]
+        crowd = [one for one in self.connections if (one.client or ("",))[0] == address]
+        if len(crowd) <= MOST_OF_ONE:
+            crowd = list(self.connections)
+            if len(crowd) <= MOST_CONNECTIONS:
+                return
+        waiting = (one for one in crowd if one is not self and one._waits())
+        gone = min(waiting, key=lambda one: one._began, default=self)
+        self.connections.discard(gone)  # it is still there until the loop comes round
+        gone.transport.abort()
+
+    def _waits(self) -> bool:
+        """For the client: for a request, or for the rest of one. While it is answered it takes its time."""
+        if self.conn.their_state is h11.SEND_BODY or self.transport.is_closing():
+            return True
+        return self.conn.their_state is h11.IDLE and (self.cycle is None or self.cycle.response_complete)
+
+    def _look(self) -> None:
+        """Close where nothing has begun or ended since the last look."""
+        heard = (self.cycle, self.conn.their_state) if self._waits() else None
+        if heard is not None and heard == self._heard:
+            self.transport.abort()
             return
-        self._answered = self.cycle if waits else None
+        self._heard = heard
         self._next_look = self.loop.call_later(HEAD_SECONDS, self._look)
 
 

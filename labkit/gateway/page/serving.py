@@ -19,7 +19,6 @@ from labkit.gateway.page.names import OwnNames
 from labkit.gateway.page.routes import Page
 
 POLL_SECONDS = 0.5
-MAX_CONNECTIONS = 100  # whoever holds more open must not take the guest's share of this process
 
 log = logging.getLogger("labkit.gateway")
 
@@ -45,7 +44,6 @@ async def _serving(
     token = access.token_of(run_dir)
     app = Page(board, access.Access(token)).app()
     server = listening.server_of(OwnNames(app, config.page_bind))
-    server.config.limit_concurrency = MAX_CONNECTIONS
     async with listening.serving(server, listener):
         url = access.publish(run_dir, token, config.page_bind, listener.getsockname()[1])
         log.info("page: %s (its token is in %s)", url, Path(run_dir) / access.FILE_NAME)

@@ -18,12 +18,44 @@ from labkit.gateway import crowd, listening, pidfile
 from labkit.gateway.refusal import Refusal
 
 PARTIAL = b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: "
+POST = b"POST %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Length: 50000\r\n\r\n{"  # and no more of it
 
 
-def dial(port: int, data: bytes = b"") -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port), timeout=40)
+def dial(port: int, data: bytes = b"", source: str = "127.0.0.1") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout=40, source_address=(source, 0))
     connection.sendall(data)
     return connection
+
+
+def ask(connection: socket.socket, port: int, path: str = "/") -> bytes:
+    """The head of the answer; its body is read too."""
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    data = b""
+    while b"\r\n\r\n" not in data and (more := connection.recv(1000)):
+        data += more
+    head, _, body = data.partition(b"\r\n\r\n")
+    left = int(head.lower().partition(b"content-length: ")[2].split()[0]) - len(body)
+    while left > 0 and (more := connection.recv(left)):
+        left -= len(more)
+    return head
+
+
+def until_closed(connection: socket.socket, more: bytes = b"") -> bytes:
+    """What is heard while MORE is said again and again, until the other side ends it; TimeoutError else."""
+    heard, deadline = b"", time.monotonic() + 30  # s; a server that reads on for ever is what is looked for
+    connection.settimeout(0.05)
+    while time.monotonic() < deadline:
+        try:
+            connection.sendall(more)
+            piece = connection.recv(1000)
+            if not piece:
+                return heard
+            heard += piece
+        except TimeoutError:
+            continue
+        except OSError:
+            return heard
+    raise TimeoutError
 
 
 def test_a_guest_that_holds_a_thousand_connections_does_not_close_the_page_to_its_person(run_gateway):
@@ -45,12 +77,64 @@ def test_a_guest_that_holds_a_thousand_connections_does_not_close_the_page_to_it
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def test_idle_connections_and_half_said_logins_do_not_close_the_page_to_a_person(run_gateway):
+    """Another user of this machine needs no token for them."""
+    run_gateway(page_bind="127.0.0.1", page_port=(page := free_port()))
+    with ExitStack() as stack:
+        for _ in range(80):
+            stack.enter_context(dial(page))
+            stack.enter_context(dial(page, POST % (b"/login", page)))
+        person = stack.enter_context(dial(page))
+        assert ask(person, page).startswith(b"HTTP/1.1 200")
+
+
+def test_who_holds_too_many_connections_loses_the_oldest_of_its_own_and_no_one_elses(run_gateway):
+    port = run_gateway().config.port
+    with ExitStack() as stack:
+        another = stack.enter_context(dial(port, source="127.0.0.2"))
+        assert ask(another, port, "/healthz").startswith(b"HTTP/1.1 200")
+        held = [stack.enter_context(dial(port)) for _ in range(crowd.MOST_OF_ONE + 1)]
+        assert held[0].recv(10) == b""
+        assert ask(held[-1], port, "/healthz").startswith(b"HTTP/1.1 200")
+        assert ask(another, port, "/healthz").startswith(b"HTTP/1.1 200")
+
+
+def test_a_body_that_was_refused_is_not_read_on(run_gateway):
+    """Whoever has no token could otherwise keep the process reading."""
+    port = run_gateway().config.port
+    head = b"POST /v1/events HTTP/1.1\r\nHost: a\r\nContent-Length: 900000000000\r\n\r\n"
+    with dial(port, head) as connection:
+        assert until_closed(connection, b"x" * 1000).startswith(b"HTTP/1.1 401")
+
+
+def test_a_body_in_chunks_is_refused_and_not_read(run_gateway):
+    """One of a byte each costs the process a thousand times what it costs the guest."""
+    port = run_gateway().config.port
+    head = b"POST /v1/events HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with dial(port, head) as connection:
+        answer = until_closed(connection, b"1\r\nx\r\n" * 200)
+    assert answer.startswith(b"HTTP/1.1 400") or not answer  # what was sent meanwhile may have cut it off
+
+
+@pytest.mark.parametrize("head", [b"A: b\r\n" * 200, b"A: " + b"b" * 40_000 + b"\r\n"])
+def test_a_request_with_an_endless_head_is_refused(run_gateway, head):
+    port = run_gateway().config.port
+    with dial(port, b"GET /healthz HTTP/1.1\r\nHost: a\r\n" + head + b"\r\n") as connection:
+        assert not until_closed(connection).startswith(b"HTTP/1.1 200")
+
+
 @pytest.fixture
 def slow_app(monkeypatch):
-    """A server with a short patience, and an app that takes longer than it to answer; yields its port."""
+    """A server with a short patience, and an app that takes longer than it to answer; yields its port.
+
+    What is posted to it, it reads first.
+    """
     monkeypatch.setattr(crowd, "HEAD_SECONDS", 2.0)
 
     async def app(scope, receive, send):
+        while scope["method"] == "POST" and (message := await receive()).get("more_body", True):
+            if message["type"] == "http.disconnect":
+                return
         await asyncio.sleep(3.0)
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"ok"})
@@ -71,8 +155,8 @@ def slow_app(monkeypatch):
     return lambda talk: asyncio.run(within(talk))
 
 
-@pytest.mark.parametrize("said", [b"", PARTIAL])
-def test_a_connection_on_which_no_request_comes_is_closed(slow_app, said):
+@pytest.mark.parametrize("said", [b"", PARTIAL, POST % (b"/", 1)])
+def test_a_connection_on_which_no_request_comes_to_its_end_is_closed(slow_app, said):
     def talk(port):
         with dial(port, said) as connection:
             return connection.recv(10)
