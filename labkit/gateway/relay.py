@@ -74,6 +74,8 @@ class Relay:
         body["max_completion_tokens"] = min(asked, default=limit)
         if body.get("max_tokens") is not None:
             body["max_tokens"] = body["max_completion_tokens"]
+        if body.get("usage") is not None:
+            body["usage"] = {"include": True}  # without it some providers leave out what the call costs
         if body.get("stream"):
             body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
         return body
