@@ -19,6 +19,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 MESSAGE_FIELDS = frozenset({"role", "content", "name", "tool_calls", "tool_call_id", "refusal"})
 EFFORTS = ("none", "minimal", "low", "medium", "high")
 MAX_MESSAGES, MAX_TOOLS = 10_000, 128
+MAX_CALLS = 10_000  # function calls, and parts of contents, of all messages together: each is hashed
+MAX_OPENED = 250_000  # brackets and braces, those in texts too: a million tokens of text have fewer
 
 
 class BadShape(ValueError):
@@ -26,7 +28,12 @@ class BadShape(ValueError):
 
 
 def parsed(raw: bytes) -> dict:
-    """The body as an object of permitted fields. BadShape otherwise."""
+    """The body as an object of permitted fields. BadShape otherwise.
+
+    Nothing else runs in the process meanwhile, so what would take seconds is refused by its count.
+    """
+    opened = raw.count(b"[") + raw.count(b"{")
+    _demand(opened <= MAX_OPENED, f"the body has more than {MAX_OPENED} lists and objects")
     try:
         body = json.loads(raw, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -37,12 +44,19 @@ def parsed(raw: bytes) -> dict:
     _demand(isinstance(body.get("model"), str), "model must be a string")
     _demand(isinstance(body.get("messages"), list), "messages must be a list")
     _demand(len(body["messages"]) <= MAX_MESSAGES, f"messages has more than {MAX_MESSAGES} entries")
+    for name in ("tool_calls", "content"):
+        _demand(_together(body["messages"], name) <= MAX_CALLS, f"more than {MAX_CALLS} entries of {name}")
     for message in body["messages"]:
         _message(message)
     for name, check in CHECKS.items():
         if body.get(name) is not None:
             _demand(check(body[name]), f"{name} is not of a shape that is passed on")
     return body
+
+
+def _together(messages: list, name: str) -> int:
+    held = (message.get(name) for message in messages if isinstance(message, dict))
+    return sum(len(one) for one in held if isinstance(one, list))
 
 
 def _message(message: object) -> None:

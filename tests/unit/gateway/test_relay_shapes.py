@@ -43,7 +43,9 @@ PERMITTED = [
     {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}},
     *({"reasoning_effort": effort} for effort in shapes.EFFORTS),
     *({"reasoning": value} for value in ({}, {"effort": "low"}, {"max_tokens": 5}, {"exclude": True})),
-    *({"usage": value} for value in ({}, {"include": True})),
+    {"usage": {"include": True}},
+    message(content="{" * 200_000),
+    message(tool_calls=[CALL] * 10_000),
     *(message(role=role) for role in ("system", "developer", "user", "assistant")),
     *(message(content=content) for content in (None, "", "\U0001f600", [], [{"type": "text", "text": "x"}])),
     message(name="n"),
@@ -146,6 +148,11 @@ REFUSED = [
     message(tool_calls=[CALL | {"type": "custom"}]),
     message(tool_calls=[CALL | {"more": 1}]),
     message(tool_calls=[{"function": {"name": "f", "arguments": {}}}]),
+    # What would take the process seconds to check and hash:
+    {"messages": [USER | {"tool_calls": [CALL] * 101}] * 100},
+    {"messages": [USER | {"content": [{"type": "text", "text": "x"}] * 101}] * 100},
+    message(content="{" * 250_000),
+    {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"a": [[]] * 250_000}}}]},
 ]
 ODD_BYTES = [
     b"",
@@ -192,6 +199,13 @@ def test_a_shape_that_is_not_permitted_never_reaches_the_provider(gateway, chang
     assert reply.status_code in (400, 403)
     assert reply.json()["error"]["code"] in ("bad_request", "model_not_allowed")
     assert (len(gateway.provider.seen), gateway.budget.spent, gateway.budget.reserved) == (sent, spent, 0)
+
+
+@pytest.mark.parametrize("asked", [{}, {"include": False}, {"include": "no"}])
+def test_a_guest_cannot_ask_a_provider_to_keep_what_a_call_costs_to_itself(gateway, asked):
+    sent = len(gateway.provider.seen)
+    assert gateway.chat(usage=asked).status_code == 200
+    assert gateway.provider.seen[sent:][0]["usage"] == {"include": True}
 
 
 @pytest.mark.parametrize("raw", ODD_BYTES, ids=lambda raw: repr(raw[:20]))
