@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from labkit.verification import excuses
 from labkit.verification.evidence import LEDGER, Evidence, Row
 from labkit.verification.findings import ALTERED, FORGED, MISSING, Finding
 
@@ -11,19 +12,16 @@ ROUNDING_USD = 0.01
 BILLED = 2  # its place in a key
 OK = 200
 ESTIMATE_USD = 1e-8  # charged_usd has nine places
-NEVER_SENT = ("budget_exhausted", "run_ended")  # statuses: the gateway refused the call
 FIGURES = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
 
 
-def check(evidence: Evidence) -> list[Finding]:
-    """The provider's bill against the ledger, then the ledger against the guest's account."""
-    return [*_billed(evidence), *_accounted(evidence)]
+def check(evidence: Evidence) -> tuple[list[Finding], str]:
+    """The provider's bill against the ledger, then the ledger against the guest's account.
 
-
-def failed_calls(evidence: Evidence) -> list[Row]:
-    """Rows of api_requests whose call may have been answered all the same, unheard by the guest."""
-    rows = evidence.run.rows("api_requests")
-    return [row for row in rows if row.get("status") not in ("ok", *NEVER_SENT)]
+    With a sentence about calls that are excused ('' for none).
+    """
+    found, excused = _accounted(evidence)
+    return [*_billed(evidence), *found], excused
 
 
 def _billed(evidence: Evidence) -> list[Finding]:
@@ -38,10 +36,10 @@ def _billed(evidence: Evidence) -> list[Finding]:
     return [Finding(MISSING, LEDGER, "an exchange", what)]
 
 
-def _accounted(evidence: Evidence) -> list[Finding]:
+def _accounted(evidence: Evidence) -> tuple[list[Finding], str]:
     """Empty where the record has no account (made from events), or the relay saw no call."""
     if evidence.rebuilt or evidence.run.problem or not evidence.ledger.exchanges:
-        return []
+        return [], ""
     rows, answered = evidence.run.rows("api_requests"), _answered(evidence)
     left = Counter(_key(row) for row in answered)
     charged = {_key(row): row.get("charged_usd") for row in answered}
@@ -56,7 +54,7 @@ def _accounted(evidence: Evidence) -> list[Finding]:
             found.append(
                 Finding(ALTERED if known else FORGED, "run.db", f"api_requests {row.get('id')}", what)
             )
-    return found or _unaccounted(evidence, answered, left)
+    return (found, "") if found else _unaccounted(evidence, answered, left)
 
 
 def _keys(row: Row) -> list[tuple]:
@@ -89,15 +87,13 @@ def _key(row: Row) -> tuple:
     return row.get("purpose"), row.get("model"), billed, *(row.get(name) for name in FIGURES)
 
 
-def _unaccounted(evidence: Evidence, answered: list[Row], left: Counter) -> list[Finding]:
+def _unaccounted(evidence: Evidence, answered: list[Row], left: Counter) -> tuple[list[Finding], str]:
     """Answered calls that the guest does not name: one for each crash, interruption or failed attempt."""
     spare = [row for row in answered if left[_key(row)] > 0]
-    events = evidence.ledger.events.values()
-    excuses = len(failed_calls(evidence))
-    excuses += sum(row.get("event_type") == "RESUMED" for row in events)
     sealed = evidence.sealed_summary
-    excuses += sealed is None or sealed.get("stop_reason") == "finished by a person"
-    if len(spare) <= excuses:
-        return []
+    ended = sealed is None or sealed.get("stop_reason") == "finished by a person"
+    excused = excuses.of(evidence, "", ended)
+    if len(spare) <= excused.total:
+        return [], excused.line(len(spare), "calls that api_requests does not have")
     where = f"exchange {spare[0].get('id')}"
-    return [Finding(MISSING, LEDGER, where, "api_requests of run.db does not have this call")]
+    return [Finding(MISSING, LEDGER, where, "api_requests of run.db does not have this call")], ""

@@ -39,6 +39,7 @@ class Result:
     seen_again: int = 0  # results that stand in a later prompt
     excused: int = 0  # results of steps that a restart or a failure cut off: the guest says so
     last: int = 0  # results that no later prompt followed
+    silent: str = ""  # a sentence about verdicts that no event tells, and what excuses them
 
 
 def check(evidence: Evidence) -> Result:
@@ -54,7 +55,8 @@ def check(evidence: Evidence) -> Result:
     for step in steps:
         _results(step, exchanges, shown, result)
     result.findings += _unrecorded(events, exchanges)
-    result.findings += verdict_check.check(evidence, exchanges)
+    found, result.silent = verdict_check.check(evidence, exchanges)
+    result.findings += found
     result.findings += prompt_check.check(evidence, exchanges)
     result.findings.sort(key=_by_event)
     return result

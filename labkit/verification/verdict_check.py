@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from labkit.gateway.views import SEEN
-from labkit.verification.bill_check import failed_calls
+from labkit.verification import excuses
 from labkit.verification.evidence import LEDGER, Evidence, Row
 from labkit.verification.findings import ALTERED, FORGED, MISSING, Finding, of_event
 
 
-def check(evidence: Evidence, exchanges: list[Row]) -> list[Finding]:
-    """exchanges: those of which the relay kept hashes, by their ids."""
+def check(evidence: Evidence, exchanges: list[Row]) -> tuple[list[Finding], str]:
+    """What is found, and a sentence about verdicts that are excused ('' for none).
+
+    exchanges: those of which the relay kept hashes, by their ids.
+    """
     given = [row for row in exchanges if row.get("purpose") == "inspector" and "text" in row[SEEN]]
     found, at, taken, unanswered = [], 0, set(), 0
     for row in evidence.told:
@@ -28,7 +31,7 @@ def check(evidence: Evidence, exchanges: list[Row]) -> list[Finding]:
         if row.get("guard_status") != given[number][SEEN].get("verdict") and not no_verdict:
             found.append(of_event(ALTERED, row, f"exchange {given[number]['id']} has another verdict"))
     spare = [row for n, row in enumerate(given) if n not in taken and "verdict" in row[SEEN]]
-    return found or _kept_silent(evidence, spare, unanswered)
+    return (found, "") if found else _kept_silent(evidence, spare, unanswered)
 
 
 def _decides(row: Row, reply: Row) -> bool:
@@ -43,16 +46,14 @@ def _says_none_came(row: Row) -> bool:
     return row.get("guard_status") == "BLOCK" and str(row.get("guard_reason")).startswith("no verdict")
 
 
-def _kept_silent(evidence: Evidence, spare: list[Row], unanswered: int) -> list[Finding]:
+def _kept_silent(evidence: Evidence, spare: list[Row], unanswered: int) -> tuple[list[Finding], str]:
     """Verdicts that no event tells: one for each that came too late, was asked for again, or a crash took."""
     sealed = evidence.sealed_summary
     if evidence.rebuilt or evidence.run.problem or (sealed is None and evidence.from_disks):
-        return []
-    failed = sum(row.get("purpose") == "inspector" for row in failed_calls(evidence))
-    excuses = unanswered + failed
-    excuses += sum(row.get("event_type") == "RESUMED" for row in evidence.told)
-    excuses += sealed is None or "by a person" in str(sealed.get("stop_reason"))
-    if len(spare) <= excuses:
-        return []
+        return [], ""
+    ended = sealed is None or "by a person" in str(sealed.get("stop_reason"))
+    excused = excuses.of(evidence, "inspector", ended, unanswered)
+    if len(spare) <= excused.total:
+        return [], excused.line(len(spare), "verdicts that no event tells")
     what = "it has a verdict that no event tells"
-    return [Finding(MISSING, LEDGER, f"exchange {spare[0].get('id')}", what)]
+    return [Finding(MISSING, LEDGER, f"exchange {spare[0].get('id')}", what)], ""

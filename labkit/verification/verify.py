@@ -109,7 +109,8 @@ def _against_the_ledger(found: Evidence, report: Report) -> None:
     calls = call_check.check(found)
     report.add(calls.findings)
     report.add(command_check.check(found))
-    report.add(bill_check.check(found))
+    bill, unnamed = bill_check.check(found)
+    report.add(bill)
     ledger, told = found.ledger, found.run.events
     report.checked |= {
         "ledger lines": len(ledger.lines),
@@ -117,7 +118,7 @@ def _against_the_ledger(found: Evidence, report: Report) -> None:
         "model calls": len(ledger.exchanges),
     }
     report.checked |= {"tool calls": calls.matched, "results shown again": calls.seen_again}
-    report.asserted += ON_ITS_WORD
+    report.asserted += [*ON_ITS_WORD, *filter(None, (calls.silent, unnamed))]
     report.notes.append(ON_THE_SUMS)
     last = max(ledger.events, default=0)
     ahead, behind = (

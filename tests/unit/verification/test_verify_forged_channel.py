@@ -237,6 +237,62 @@ def test_a_verdict_kept_silent_is_missing(liar, which):
     assert kind == "missing" and record.startswith("exchange")
 
 
+def keep_silent(liar, count: int) -> None:
+    """The first verdicts are told by no event, and the figures of the run agree with that."""
+    for place in reversed(liar.places("INSPECTOR_DECISION")[:count]):
+        del liar.events[place]
+    told = [liar.events[place]["guard_status"] for place in liar.places("INSPECTOR_DECISION")]
+    liar.seal_says(inspector_reviews=len(told), inspector_blocks=told.count("BLOCK"))
+
+
+def crash(liar, count: int) -> None:
+    boot = liar.opened.get("boot_id") or "unknown"
+    for _ in range(count):
+        liar.insert(9, "RESUMED", sanitized_output=f"goes on after step 1; boot {boot}")
+
+
+def fail(liar, count: int, told: int) -> None:
+    """Attempts in api_requests that failed; `told` of them by an event as well."""
+    names = "step_number, purpose, attempt, model, status"
+    row = f"INSERT INTO api_requests ({names}) VALUES (1, 'inspector', 1, 'm', 'deadline')"
+    for database in ("run.db", "mirror.db"):
+        liar.copy.sql(*[row] * count, database=database)
+    for _ in range(told):
+        liar.insert(9, "API_ERROR", sanitized_output="inspector call, attempt 1: deadline: too late")
+    (requests,) = liar.copy.ask("SELECT COUNT(*), SUM(cost_usd IS NULL) FROM api_requests")
+    liar.seal_says(api_requests=requests[0], unknown_cost_requests=requests[1])
+
+
+@pytest.mark.parametrize("excuse", [lambda liar: crash(liar, 5), lambda liar: fail(liar, 5, told=1)])
+def test_more_verdicts_kept_silent_than_the_host_saw_starts_or_failed_calls_are_missing(liar, excuse):
+    keep_silent(liar, 2)
+    excuse(liar)
+    kind, record = liar.tell()
+    assert kind == "missing" and record.startswith("exchange")
+
+
+@pytest.mark.parametrize(
+    ("excuse", "words"),
+    [
+        (lambda liar: crash(liar, 1), "1 verdict that no event tells, excused by what it tells: 1 restart"),
+        (
+            lambda liar: fail(liar, 1, told=1),
+            "1 verdict that no event tells, excused by what it tells: 1 failed call",
+        ),
+    ],
+)
+def test_a_verdict_that_a_crash_or_a_failed_call_took_is_told_of(liar, excuse, words):
+    keep_silent(liar, 1)
+    excuse(liar)
+    with pytest.raises(AssertionError, match="holds"):
+        liar.tell()
+    assert words in liar.copy.examine().asserted
+
+
+def test_a_session_that_lost_no_verdict_says_nothing_of_excuses(copy):
+    assert not any("excused" in line for line in copy.examine().asserted)
+
+
 @pytest.mark.parametrize("told", [{"budget_usd": 9999.0}, {"minutes": 600.0}, {"inspector_model": "no/such"}])
 def test_a_start_that_tells_of_other_limits_or_models_than_the_hosts_is_altered(liar, told):
     said = json.loads(liar.events[0]["sanitized_output"])
