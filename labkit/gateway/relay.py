@@ -25,7 +25,8 @@ from labkit.gateway.providers import Provider
 from labkit.gateway.refusal import Refusal
 from labkit.gateway.usage import Usage
 
-MAX_REPLY = 32 << 20  # bytes, unpacked: the longest reply of a model has some hundred thousand
+MAX_REPLY = 32 << 20  # bytes: the longest reply of a model has some hundred thousand
+MAX_LINE = 4 << 20  # bytes of one line of a stream
 CALL_SECONDS = 900  # the guest gives up much earlier; this ends a call that nobody waits for
 PASSED_HEADERS = ("content-type", "retry-after")
 PURPOSES = ("worker", "inspector", "digest", "report")
@@ -145,10 +146,11 @@ class _Call:
     async def lines(self, reply: httpx2.Response) -> AsyncIterator[bytes]:
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                async for line in _split_lines(_bounded(reply)):
-                    line = redact(line, self.relay.provider.key)
-                    self._read(usage_reader.stream_chunk(line))
-                    yield line
+                async for piece in _whole_lines(_bounded(reply)):
+                    piece = redact(piece, self.relay.provider.key)
+                    for line in piece.split(b"\n"):
+                        self._read(usage_reader.stream_chunk(line))
+                    yield piece
             self.settle(reply.status_code)
         except (httpx2.HTTPError, TimeoutError) as error:
             # The guest sees a stream without its end, as it would from the provider itself.
@@ -174,7 +176,7 @@ class _Stream(StreamingResponse):
 
 
 async def _bounded(reply: httpx2.Response) -> AsyncIterator[bytes]:
-    """The body, unpacked, no further than a reply can be: a few packed bytes may stand for gigabytes."""
+    """The body, no further than a reply can be."""
     size = 0
     async for piece in reply.aiter_bytes():
         if (size := size + len(piece)) > MAX_REPLY:
@@ -182,15 +184,19 @@ async def _bounded(reply: httpx2.Response) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes, cut after each line break: usage and key never straddle two pieces."""
-    rest = b""
+async def _whole_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same bytes, cut after line breaks only: usage and key never straddle two pieces."""
+    rest = bytearray()
     async for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line + b"\n"
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            yield bytes(rest) + chunk[:end]
+            rest.clear()
+        rest += chunk[end:]
+        if len(rest) > MAX_LINE:
+            raise httpx2.DecodingError(f"a line of the stream is longer than {MAX_LINE} bytes")
     if rest:
-        yield rest
+        yield bytes(rest)
 
 
 def _headers(reply: httpx2.Response, key: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+MOST_OPENED = 250_000  # brackets and braces of a reply: more take the process too long to parse
 MOST = 2**53  # tokens or dollars: a larger number is no figure of a bill, and floats cannot take every one
 
 
@@ -53,7 +54,9 @@ def _count(value: object) -> int | None:
 
 
 def parse(data: bytes) -> object:
-    """The JSON value of `data`, or None when it is none."""
+    """The JSON value of `data`, or None when it is none, or of more parts than a reply has."""
+    if data.count(b"[") + data.count(b"{") > MOST_OPENED:
+        return None
     try:
         return json.loads(data)
     except (ValueError, RecursionError):

@@ -87,8 +87,8 @@ class Completion:
     """Gathers text and tool calls of one reply, whole or streamed. `summary` is what the ledger keeps."""
 
     token: str = ""
-    text: str = ""
-    calls: dict[int, list[str]] = field(default_factory=dict)  # index -> [name, arguments]
+    texts: list[str] = field(default_factory=list)  # pieces: one text that grew would be copied at each
+    calls: dict[int, tuple[list[str], list[str]]] = field(default_factory=dict)  # index -> name, arguments
 
     def read(self, reply: object) -> None:
         """Take in one reply or one chunk of a stream; anything malformed is skipped."""
@@ -98,29 +98,29 @@ class Completion:
         if not isinstance(message, dict):
             return
         if isinstance(message.get("content"), str):
-            self.text += message["content"]
+            self.texts.append(message["content"])
         calls = message.get("tool_calls")
         for position, call in enumerate(calls if isinstance(calls, list) else []):
             self._call(position, call)
 
     def summary(self) -> dict:
         """{"text", "calls": [{"name", "shown", "call"}, ...]}: prints; an Inspector's "verdict" as a word."""
-        calls = [self._kept(call) for call in self.calls.values()]
-        found = _VERDICT.search(self.text)
+        calls, text = [self._kept(*call) for call in self.calls.values()], "".join(self.texts)
+        found = _VERDICT.search(text)
         verdict = {"verdict": found[1]} if found else {}
-        return {"text": fingerprint(normal(self.text, self.token).strip()), "calls": calls, **verdict}
+        return {"text": fingerprint(normal(text, self.token).strip()), "calls": calls, **verdict}
 
     def _call(self, position: int, call: object) -> None:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or len(self.calls) >= MAX_CALLS:
             return
         index = call.get("index") if type(call.get("index")) is int else position  # type: ignore[union-attr]
-        held = self.calls.setdefault(index, ["", ""])
-        held[0] += function["name"] if isinstance(function.get("name"), str) else ""
-        held[1] += function["arguments"] if isinstance(function.get("arguments"), str) else ""
+        for pieces, key in zip(self.calls.setdefault(index, ([], [])), ("name", "arguments"), strict=True):
+            if isinstance(function.get(key), str):
+                pieces.append(function[key])
 
-    def _kept(self, call: list[str]) -> dict:
-        name, arguments = call
+    def _kept(self, names: list[str], pieces: list[str]) -> dict:
+        name, arguments = "".join(names), "".join(pieces)
         return {
             "name": normal(name)[:80],
             "shown": fingerprint(shown(name, arguments), self.token),

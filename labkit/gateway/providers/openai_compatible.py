@@ -20,13 +20,20 @@ class Provider:
         self._client = httpx2.AsyncClient(timeout=TIMEOUT, trust_env=not is_loopback(self.base_url))
 
     async def send(self, content: bytes) -> httpx2.Response:
-        """The reply with its body unread: read it or iterate it, then aclose it. Raises httpx2.HTTPError."""
+        """The reply with its body unread: read it or iterate it, then aclose it. Raises httpx2.HTTPError.
+
+        A packed one is refused: packed some times over, a thousand bytes are gigabytes, unpacked in one go.
+        """
         headers = {"authorization": f"Bearer {self.key}", "content-type": "application/json"}
-        headers["accept-encoding"] = "gzip"  # of all encodings the one with a bound: a thousand to one
+        headers["accept-encoding"] = "identity"
         request = self._client.build_request(
             "POST", f"{self.base_url}/chat/completions", content=content, headers=headers
         )
-        return await self._client.send(request, stream=True)
+        reply = await self._client.send(request, stream=True)
+        if reply.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
+            await reply.aclose()
+            raise httpx2.DecodingError("the reply is packed, which it was not asked to be")
+        return reply
 
     async def close(self) -> None:
         await self._client.aclose()
