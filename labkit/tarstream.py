@@ -5,11 +5,16 @@ from __future__ import annotations
 import gzip
 import tarfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 
 CHUNK = 256 * 1024
 # tarfile reads a long name or a pax header whole, at the size the archive claims: this bounds it.
 MAX_READ = 1024 * 1024
+# And all that stands before one file: chained headers, and the map of a sparse file, which it keeps as well.
+# Room for a file of some 80,000 pieces.
+MAX_HEADERS = 2 * 1024 * 1024
 
 
 class TooLong(Exception):
@@ -43,6 +48,18 @@ class Forward:
     def __init__(self, raw: BinaryIO, limit: int, seconds: float) -> None:
         self._raw, self._limit, self._at, self._last = raw, limit, 0, b""
         self._seconds, self._end = seconds, time.monotonic() + seconds
+        self._headers: int | None = (
+            None  # bytes that may still be read of them; None: a file's content is read
+        )
+
+    @contextmanager
+    def headers(self) -> Iterator[None]:
+        """What is read in the block is what stands before one file. What is skipped does not count."""
+        self._headers = MAX_HEADERS
+        try:
+            yield
+        finally:
+            self._headers = None
 
     def tell(self) -> int:
         return self._at
@@ -50,6 +67,13 @@ class Forward:
     def read(self, size: int) -> bytes:
         if not 0 <= size <= MAX_READ:
             raise tarfile.ReadError(f"a header claims {size} bytes")
+        if self._headers is not None:
+            self._headers -= size
+            if self._headers < 0:
+                raise tarfile.ReadError(f"the headers of one file are longer than {MAX_HEADERS} bytes")
+        return self._take(size)
+
+    def _take(self, size: int) -> bytes:
         blocks, left = [], size
         while left and (block := self._raw.read(left)):
             if time.monotonic() > self._end:
@@ -65,7 +89,7 @@ class Forward:
     def seek(self, position: int, whence: int = 0) -> int:
         if whence or position < self._at:
             raise tarfile.ReadError("the archive points backwards")
-        while self._at < position and self.read(min(CHUNK, position - self._at)):
+        while self._at < position and self._take(min(CHUNK, position - self._at)):
             pass
         return self._at
 
@@ -76,3 +100,24 @@ class Forward:
         for _ in range(64):
             if not self.read(CHUNK):
                 return
+
+
+def members(stream: Forward) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+    """Each file of the archive, with the reader that has its content until the next is asked for."""
+    with stream.headers():  # it reads the first member's
+        tar = tarfile.TarFile(fileobj=stream, mode="r")
+    with tar:
+        while True:
+            with stream.headers():
+                member = tar.next()
+            if member is None:
+                return
+            yield tar, member
+            # tarfile remembers every member and global header it has seen
+            tar.members, tar.pax_headers = [], {}
+
+
+def is_in_order(pieces: list[tuple[int, int]]) -> bool:
+    """(offset, size) of what is no hole, as tar writes them: in another order tarfile searches for each."""
+    ends = [0, *(offset + size for offset, size in pieces)]
+    return all(size >= 0 and offset >= end for (offset, size), end in zip(pieces, ends, strict=False))

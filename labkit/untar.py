@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from labkit.errors import NOT_READY, LabError
-from labkit.tarstream import CHUNK, Forward, TooLong, unzipped
+from labkit.tarstream import CHUNK, Forward, TooLong, is_in_order, members, unzipped
 
 FILES = frozenset({"run.db", "mirror.db", "summary.json"})
 FOLDERS = frozenset({"workspace", "backup", "outputs"})
@@ -77,11 +77,8 @@ def extract(archive: BinaryIO, into: Path, limits: Limits | None = None) -> Extr
     limits, result = limits or Limits(), Extraction()
     try:
         stream = Forward(unzipped(archive), limits.stream_bytes, limits.seconds)
-        with tarfile.TarFile(fileobj=stream, mode="r") as tar:
-            for member in iter(tar.next, None):
-                _one(tar, member, Path(into), limits, result)
-                # tarfile remembers every member and global header it has seen
-                tar.members, tar.pax_headers = [], {}
+        for tar, member in members(stream):
+            _one(tar, member, Path(into), limits, result)
         stream.expect_end()
     except (_Stop, TooLong) as stop:
         result.stopped = str(stop)
@@ -152,6 +149,8 @@ def _check_kind(member: tarfile.TarInfo, parts: list[str], limits: Limits) -> No
         raise _Skip(f"{parts[0]} must be a folder")
     if parts[0] not in FILES | FOLDERS:
         raise _Skip("not expected at the top")
+    if not is_in_order(member.sparse or []):
+        raise _Skip("odd map of a sparse file")
     if not 0 <= member.size <= limits.file_bytes:
         raise _Skip(f"{member.size} bytes, more than {limits.file_bytes} for one file")
 

@@ -192,6 +192,50 @@ def test_a_sparse_file_comes_out_expanded_when_small_and_is_skipped_when_a_giant
     assert result.stopped is None
 
 
+def old_sparse(blocks):
+    """The header of a GNU sparse file, with so many blocks of its map behind it."""
+    info = tarfile.TarInfo("workspace/holes")
+    info.type = tarfile.GNUTYPE_SPARSE
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[482] = 1  # its map goes on
+    header[483:495] = b"00000002000\0"
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    piece = b"00000000001\0" * 2 * 21
+    return bytes(header) + (piece + b"\1" + bytes(7)) * (blocks - 1) + piece + bytes(8)
+
+
+def new_sparse(pieces):
+    """A sparse file of the pax kind whose map has so many pieces."""
+    facts = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "5"}
+    return archive(member("workspace/holes", b"%d\n" % pieces + b"0\n" * 2 * pieces, pax_headers=facts))
+
+
+@pytest.mark.parametrize("raw", [old_sparse(10_000), new_sparse(2_000_000)], ids=["gnu", "pax"])
+def test_a_map_of_a_sparse_file_is_not_read_without_end(tmp_path, raw):
+    """Each piece of it takes some hundred bytes of memory."""
+    stream = Pipe(archive(GOOD)[:1024] + raw, most=65536)
+    result = extract(stream, tmp_path)
+    assert "headers of one file are longer" in result.stopped and list(result.sums) == ["run.db"]
+    assert stream.given < 3 << 20 < len(raw)
+
+
+def test_headers_that_name_each_other_without_end_take_little_memory(tmp_path):
+    info = tarfile.TarInfo("x")
+    info.type, info.size = tarfile.XHDTYPE, 1 << 20
+    header = info.tobuf(tarfile.USTAR_FORMAT) + b"15 comment=long".ljust(1 << 20, b"\0")
+    result = extract(io.BytesIO(archive(GOOD)[:1024] + header * 6), tmp_path)
+    assert "headers of one file are longer" in result.stopped
+
+
+def test_a_map_in_no_order_is_skipped(tmp_path):
+    facts = {"GNU.sparse.map": "4,1,2,1,0,1", "GNU.sparse.size": "5", "GNU.sparse.name": "workspace/odd"}
+    odd = member("workspace/holes", b"abc", pax_headers=facts)
+    into, result = unpack(tmp_path, GOOD, odd, member("workspace/after"))
+    assert [entry["reason"] for entry in result.skipped] == ["odd map of a sparse file"]
+    assert everything_below(into) == ["run.db", "workspace/after"] and result.stopped is None
+
+
 def gnu_tar(folder, *names):
     command = [
         "tar",
