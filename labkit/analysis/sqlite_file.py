@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
@@ -30,22 +31,21 @@ def opened(path: Path, seconds: float = SECONDS) -> Iterator[sqlite3.Connection]
     Without a -wal file it is opened immutable, so that SQLite leaves no -shm beside it. With one
     (a copy somebody took by hand) both files are read from a temporary folder.
     Raises LabError when the file is missing (NOT_READY), no database, or has something to evaluate in its
-    schema (EVIDENCE); an
-    sqlite3.DatabaseError met while reading becomes a LabError (EVIDENCE) as well.
+    schema (EVIDENCE); an sqlite3.DatabaseError met while reading becomes a LabError (EVIDENCE) as well.
     """
     _check_header(path)
-    late = threading.Event()
+    end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory(prefix="lab-sqlite-") as scratch:
         try:
             with (
                 closing(_connect(path, Path(scratch))) as connection,
-                deadline(connection, seconds) as late,
+                deadline(connection, seconds),
             ):
                 sqlite_guard.settle(connection, seconds)
                 yield connection
         # UnicodeError: sqlite3 cannot decode its own message about a damaged schema
         except (sqlite3.Error, UnicodeError, MemoryError) as error:
-            why = f"not finished within {seconds:g} s" if late.is_set() else str(error)
+            why = f"not finished within {seconds:g} s" if time.monotonic() >= end else str(error)
             raise _damaged(path, why) from error
 
 
