@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import islice
 from pathlib import Path
 
 from labkit.analysis import sqlite_file
@@ -10,6 +11,7 @@ from labkit.analysis.load import REFERENCE_TABLES
 from labkit.errors import LabError
 
 MAX_PROMPT_CHARS = 200_000
+MAX_TABLES = 100
 PROMPT_SECONDS = 60.0
 
 
@@ -36,4 +38,5 @@ def database(path: Path) -> dict:
     absent = [name for name in REFERENCE_TABLES if name not in found["tables"]]
     if found["integrity"] == "ok" and absent:
         found["integrity"] = f"no table {', '.join(absent)}"
+    found["tables"] = {name[:80]: count for name, count in islice(found["tables"].items(), MAX_TABLES)}
     return found

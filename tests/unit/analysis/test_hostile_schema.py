@@ -96,3 +96,22 @@ def test_statements_of_a_hostile_file_end_in_time(tmp_path):
         sqlite_file.opened(path, 0.2) as connection,
     ):
         connection.execute(endless).fetchone()
+
+
+@pytest.mark.parametrize("number", [float("inf"), 2.5, "twelve", b"12"])
+def test_a_dead_guests_ids_that_are_no_whole_numbers_are_a_problem_and_no_crash(tmp_path, number):
+    path = database(tmp_path / "mirror.db")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "ALTER TABLE execution_logs RENAME TO old; CREATE TABLE execution_logs AS SELECT * FROM old"
+        )
+        connection.execute("UPDATE execution_logs SET id = ?", (number,))
+        connection.commit()
+    record = salvage.choose(tmp_path, tmp_path / "gateway")
+    assert record.run_db is None and "no whole numbers" in record.problems[0]
+
+
+def test_a_manifest_names_no_more_tables_than_a_person_reads(tmp_path):
+    many = [f"CREATE TABLE t{n} (x)" for n in range(record_facts.MAX_TABLES)]
+    found = record_facts.database(database(tmp_path / "run.db", *many))
+    assert found["integrity"] == "ok" and len(found["tables"]) == record_facts.MAX_TABLES
