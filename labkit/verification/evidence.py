@@ -20,6 +20,8 @@ from labkit.gateway.rows import COLUMNS
 
 LEDGER = f"gateway/{chain.LEDGER}"
 TABLES = ("execution_logs", "file_registry", "api_requests", "prompts", "workspace_files", "session_state")
+JSON_BYTES = 16 << 20  # of a summary.json, which has some thousand
+MANIFEST_BYTES = 64 << 20  # this host's own; the prompts are in it
 KEYS = {"prompts": "name", "workspace_files": "path", "session_state": "key"}  # of the others: id
 Row = dict[str, Any]
 
@@ -123,7 +125,7 @@ def read(folder: Path) -> Evidence:
     """Read a run's folder. What cannot be read is empty, and the check that needs it says so."""
     return Evidence(
         folder,
-        _json(folder / "manifest.json"),
+        _json(folder / "manifest.json", MANIFEST_BYTES),
         _json(folder / "summary.json"),
         read_ledger(folder / LEDGER),
         _database(folder / "run.db"),
@@ -187,9 +189,10 @@ def _rows(connection: Any, table: str) -> list[Row]:
     return [dict(zip(names, values, strict=True)) for values in sqlite_guard.bounded(cursor)]
 
 
-def _json(path: Path) -> dict:
+def _json(path: Path, most: int = JSON_BYTES) -> dict:
+    """Empty for what is no JSON object, or longer than `most` bytes: it is cut there."""
     try:
-        value = json.loads(plain_file.read(path))
+        value = json.loads(plain_file.read(path, most))
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -85,7 +85,9 @@ def _summary(evidence: Evidence) -> list[Finding]:
     if told is None or evidence.ledger.sealed is False:
         return []
     if not evidence.summary:
-        return [Finding(MISSING, "summary.json", "the file", "it is not here, or no JSON object")]
+        return [
+            Finding(MISSING, "summary.json", "the file", "it is not here, no JSON object, or far too long")
+        ]
     for where, summary in (("summary.json", evidence.summary), ("run.db", _stored(evidence))):
         names = (told.keys() | summary.keys()) - set(MADE_LATER) if summary is not None else ()
         for name in sorted(names):

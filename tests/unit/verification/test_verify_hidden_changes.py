@@ -85,3 +85,11 @@ def test_what_was_asked_and_not_handed_out_is_no_breach(copy):
     commands.append(copy.folder / "gateway", "stop", who={"user": "ada"})
     copy.seal()
     assert copy.examine().holds
+
+
+def test_a_summary_without_end_is_not_read_whole_and_is_found(copy):
+    file = copy.folder / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"x": " " * (17 << 20)}))
+    copy.seal()
+    first = copy.examine().first
+    assert (first.kind, first.where) == ("missing", "summary.json") and "far too long" in first.what
