@@ -51,11 +51,20 @@ class Gateway:
             raise Refusal(403, "run_ended", "this run is sealed")
         if self.config.wall_over(extra_minutes=self.extension.minutes):
             raise Refusal(403, "run_ended", "this run is past its wall limit")
-        return await self.relay.answer(await self.bodies.read(request.receive), request.state.token)
+        raw = await self.bodies.read(request.receive)
+        size = len(raw)
+        try:
+            call = self.relay.answer(raw, request.state.token)
+            del raw  # the call goes on for minutes with what it sends
+            return self.bodies.until_answered(size, await call)
+        except BaseException:
+            self.bodies.done(size)
+            raise
 
     async def events(self, receive: Receive, client: object) -> bytes:
+        data = await self.bodies.read(receive)
         try:
-            answer = await self.pushes.accept(await self.bodies.read(receive), client)
+            answer = await self.pushes.accept(data, client)
             if answer.conflicts:
                 return text_of(answer._asdict())
             return b'{"watermark":%d}' % answer.watermark
@@ -63,6 +72,8 @@ class Gateway:
             raise Refusal(409, "foreign_run", str(error)) from None
         except BadEvents as error:
             raise Refusal(400, "bad_request", str(error)) from None
+        finally:
+            self.bodies.done(len(data))
 
     async def commands(self, request: Request) -> Response:
         after = request.query_params.get("after", "0")
@@ -71,8 +82,10 @@ class Gateway:
         return AsciiJSON({"commands": self.deliveries.hand_out(int(after))})
 
     async def acknowledge(self, request: Request) -> Response:
+        data = await self.bodies.read(request.receive)
+        self.bodies.done(len(data))
         try:
-            upto = json.loads(await self.bodies.read(request.receive))["acknowledged"]
+            upto = json.loads(data)["acknowledged"]
             if type(upto) is not int or upto < 0:
                 raise ValueError("acknowledged must be a whole number")
             return JSONResponse({"acknowledged": self.deliveries.acknowledge(upto)})

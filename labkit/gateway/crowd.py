@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 
 import h11
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from labkit.gateway.refusal import Refusal
 
 MAX_BODY = 20 * 1024 * 1024
 MOST_PARTS = 1_000_000  # lists and objects of one body: six times as many hold the process up for six seconds
-MOST_WAITING = 256 << 20  # bytes of all bodies that are being read
+MOST_WAITING = 128 << 20  # bytes of all bodies that are being read or worked on
 MOST_CONNECTIONS = 256  # of one listener; a process may often have 1,024 files open, all told
 MOST_OF_ONE = 64  # connections of one address among them; a session has five or so
 HEAD_SECONDS = (
@@ -115,7 +117,10 @@ class Bodies:
         self.waiting = 0  # bytes
 
     async def read(self, receive: Receive) -> bytes:
-        """Refusal when this one, or all together, are too large. ClientDisconnect."""
+        """Refusal when this one, or all together, are too large. ClientDisconnect.
+
+        What is returned counts until it is given to `done`.
+        """
         data, more = bytearray(), True  # no list of pieces: one of two bytes would take fifty
         try:
             while more:
@@ -130,8 +135,30 @@ class Bodies:
                 if self.waiting > MOST_WAITING:
                     raise Refusal(503, "gateway_busy", "too many large requests at once")
             return _demand_few_parts(bytes(data))
+        except BaseException:
+            self.done(len(data))
+            raise
+
+    def done(self, size: int) -> None:
+        """A body of so many bytes is held no longer."""
+        self.waiting -= size
+
+    def until_answered(self, size: int, response: Response) -> Response:
+        """RESPONSE, after which a body of so many bytes is held no longer."""
+        return _Last(response, lambda: self.done(size))
+
+
+class _Last(Response):
+    """Another response, and something to do when it is told, or when nobody hears it any more."""
+
+    def __init__(self, response: Response, then: Callable[[], None]) -> None:
+        self._response, self._then = response, then
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._response(scope, receive, send)
         finally:
-            self.waiting -= len(data)
+            self._then()
 
 
 def _demand_few_parts(data: bytes) -> bytes:

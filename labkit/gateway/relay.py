@@ -9,7 +9,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 
 import anyio
 import httpx2
@@ -42,10 +42,11 @@ class Relay:
         self.budget = budget
         self.provider = provider
 
-    async def answer(self, raw: bytes, token: str = "") -> Response:
+    def answer(self, raw: bytes, token: str = "") -> Coroutine[None, None, Response]:
         """Answer the body of one POST /v1/chat/completions. Raises Refusal before any money is spent.
 
         token: the run's, so that it can be left out of what is hashed, as the harness leaves it out.
+        What is returned is to be awaited: its money is reserved. It holds nothing that was read from RAW.
         """
         body = self._prepared(raw)
         content = json.dumps(body, separators=(",", ":")).encode()
@@ -57,7 +58,7 @@ class Relay:
             )
         except NoMoney as error:
             raise Refusal(402, "budget_exhausted", str(error)) from None
-        return await _Call(self, reservation, token).run(content, bool(body.get("stream")))
+        return _Call(self, reservation, token).run(content, bool(body.get("stream")))
 
     def _prepared(self, raw: bytes) -> dict:
         """The body as it goes out: checked, with a token limit, and with usage asked for in streams."""

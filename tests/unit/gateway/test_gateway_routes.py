@@ -36,7 +36,7 @@ def test_the_health_route_tells_a_stranger_nothing_of_the_run(shared):
 
 def test_an_oversized_body_is_refused_before_it_is_read_whole(shared):
     endless, length = (b"x" * 65536 for _ in range(21 * 16)), {"content-length": str(21 << 20)}
-    with contextlib.suppress(httpx2.WriteError):  # hanging up on us is a refusal as well
+    with contextlib.suppress(httpx2.WriteError, httpx2.ReadError):  # hanging up on us is a refusal as well
         assert shared.http.post("/v1/events", content=endless, headers=length).status_code == 413
     assert shared.http.get("/v1/commands?after=0").status_code == 200
 
