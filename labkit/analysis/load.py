@@ -35,7 +35,12 @@ TIMEOUT_SECONDS = 30.0
 MAX_ROWS = 1_000_000
 MEMORY_LIMIT = "2GB"
 
-_AT_START = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+# The run's tables are loaded under these already: a hostile one may be endless.
+_AT_START = {
+    **dict.fromkeys(("autoinstall_known_extensions", "autoload_known_extensions"), "false"),
+    "memory_limit": MEMORY_LIMIT,
+    "temp_directory": "",
+}
 # In this order: nothing can be set any more after the last.
 _LOCK = (
     ("python_enable_replacements", "false"),

@@ -115,3 +115,10 @@ def test_a_manifest_names_no_more_tables_than_a_person_reads(tmp_path):
     many = [f"CREATE TABLE t{n} (x)" for n in range(record_facts.MAX_TABLES)]
     found = record_facts.database(database(tmp_path / "run.db", *many))
     assert found["integrity"] == "ok" and len(found["tables"]) == record_facts.MAX_TABLES
+
+
+def test_a_record_larger_than_a_querys_memory_is_refused_while_it_is_loaded(tmp_path, monkeypatch):
+    database(tmp_path / "run.db", rows=[(str(n), "x" * 100_000) for n in range(300)])
+    monkeypatch.setitem(load._AT_START, "memory_limit", "10MB")
+    with pytest.raises(LabError, match="cannot be loaded"):
+        load.query(tmp_path, "event_types")
