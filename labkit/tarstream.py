@@ -48,9 +48,7 @@ class Forward:
     def __init__(self, raw: BinaryIO, limit: int, seconds: float) -> None:
         self._raw, self._limit, self._at, self._last = raw, limit, 0, b""
         self._seconds, self._end = seconds, time.monotonic() + seconds
-        self._headers: int | None = (
-            None  # bytes that may still be read of them; None: a file's content is read
-        )
+        self._headers: int | None = None  # bytes that may still be read of them; None: content is read
 
     @contextmanager
     def headers(self) -> Iterator[None]:

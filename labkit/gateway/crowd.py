@@ -24,9 +24,7 @@ MOST_PARTS = 1_000_000  # lists and objects of one body: six times as many hold 
 MOST_WAITING = 128 << 20  # bytes of all bodies that are being read or worked on
 MOST_CONNECTIONS = 256  # of one listener; a process may often have 1,024 files open, all told
 MOST_OF_ONE = 64  # connections of one address among them; a session has five or so
-HEAD_SECONDS = (
-    75.0  # a head, and then its body, is here by then, or by twice that: nothing else ends the wait
-)
+HEAD_SECONDS = 75.0  # a head, and then its body, is here by then or by twice that; nothing else ends the wait
 UNREAD_SECONDS = 1.0  # for the rest of a body that was answered before it was here
 MOST_HEAD, MOST_HEAD_LINES = 16 << 10, 100  # bytes and lines of a request's head
 MOST_LINES, EACH = 200, 1000  # of one kind in the log; then one in a thousand
